@@ -1,0 +1,1 @@
+"""Hybrid sequence models, executed."""

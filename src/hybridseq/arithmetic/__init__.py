@@ -1,0 +1,17 @@
+"""Number systems with one set of operations (floor 0).
+
+Three systems share the interface of :class:`~hybridseq.arithmetic.base.Arithmetic`, so that one definition of a mixer or a
+construction runs in each of them:
+
+* :class:`FixedPoint`: the finite format F_s of paper A (Section 3.2, Appendix A), exact on integer codes;
+* :class:`Integer`: the saturating integers of paper C's protocol simulator, with power-of-two weights and exact accumulators;
+* :class:`Float`: ordinary floating point over numpy or torch, for comparison, training and oracles.
+"""
+
+from hybridseq.arithmetic.base import Arithmetic
+from hybridseq.arithmetic.fixed_point import FixedPoint
+from hybridseq.arithmetic.floating import Float
+from hybridseq.arithmetic.integer import Integer
+from hybridseq.arithmetic.rounding import TIE_RULES
+
+__all__ = ["Arithmetic", "FixedPoint", "Float", "Integer", "TIE_RULES"]

@@ -1,0 +1,160 @@
+"""Saturating integers with power-of-two attention weights and exact accumulators (paper C's protocol simulator)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from hybridseq.arithmetic.base import Arithmetic, check_scale
+
+
+@dataclass(frozen=True)
+class Integer(Arithmetic):
+    """p-bit two's complement integers, saturated after every operation; sums inside one operation are exact.
+
+    Attention weights are the integers 2^clip(⟨q, k⟩ + g/2, 0, g). A weighted mean is the exact ratio num/den rounded half up,
+    (2 num + den) div (2 den). Because numerators and denominators are exact integers, partial results of disjoint key ranges
+    add up to the whole, in any order, bit for bit: this is what lets a protocol replay a model.
+
+    Parameters
+    ----------
+    p : int >= 2, bits of a stored number; values lie in −2^(p−1) .. 2^(p−1) − 1.
+    g : even int >= 0, range of the exponent of a weight (weights are 1 .. 2^g).
+
+    Source: reconstructed from paper C, Section 3; the paper fixes precision p only.
+
+    Examples
+    --------
+    >>> z = Integer(8, 4)
+    >>> z.add(np.array([100]), np.array([100])).tolist()
+    [127]
+    >>> z.mix(np.array([[1, 2]]), np.array([[3], [6]])).tolist()       # (3 + 12)/3 = 5
+    [[5]]
+    """
+
+    p: int
+    g: int = 0
+    exact = True
+
+    def __post_init__(self):
+        if isinstance(self.p, bool) or not isinstance(self.p, int) or not 2 <= self.p <= 30:
+            raise ValueError(f"p={self.p!r}: the word length must be an integer from 2 to 30")
+        if isinstance(self.g, bool) or not isinstance(self.g, int) or self.g < 0 or self.g % 2 or self.g > 60:
+            raise ValueError(f"g={self.g!r}: the weight exponent range must be an even integer from 0 to 60")
+
+    @property
+    def name(self) -> str:
+        """For example ``Z_8 (g = 4)``."""
+        return f"Z_{self.p} (g = {self.g})"
+
+    @property
+    def bits(self) -> int:
+        """Bits that store one number."""
+        return self.p
+
+    @property
+    def low(self) -> int:
+        """The smallest integer, −2^(p−1)."""
+        return -(1 << (self.p - 1))
+
+    @property
+    def high(self) -> int:
+        """The largest integer, 2^(p−1) − 1."""
+        return (1 << (self.p - 1)) - 1
+
+    def saturate(self, x):
+        """Clip to the range of the format; the result is int64."""
+        return np.clip(x, self.low, self.high).astype(np.int64)
+
+    def array(self, values: Any):
+        raw = np.asarray(values, dtype=object)
+        out = np.empty(raw.shape, dtype=np.int64)
+        for index, value in np.ndenumerate(raw):
+            # Half up, the rule of every other rounding in this format.
+            exact = Fraction(value if isinstance(value, int | float | Fraction) else value.item())
+            out[index] = min(max((2 * exact.numerator + exact.denominator) // (2 * exact.denominator), self.low), self.high)
+        return out
+
+    def values(self, x):
+        return np.asarray(x, dtype=np.float64)
+
+    def full(self, shape, value):
+        return np.full(shape, int(self.array(value)), dtype=np.int64)
+
+    def add(self, a, b):
+        return self.saturate(np.add(a, b))
+
+    def sub(self, a, b):
+        return self.saturate(np.subtract(a, b))
+
+    def mul(self, a, b):
+        return self.saturate(np.multiply(a, b))
+
+    def neg(self, a):
+        return self.saturate(np.negative(a))
+
+    def relu(self, a):
+        return np.maximum(a, 0)
+
+    def _undefined(self, operation: str):
+        raise ValueError(f"{operation} is not defined in {self.name}; use FixedPoint or Float for layers that need it")
+
+    def exp(self, x):
+        self._undefined("exp")
+
+    def sigmoid(self, x):
+        self._undefined("sigmoid")
+
+    def where(self, condition, a, b):
+        return np.where(condition, a, b)
+
+    def stack(self, arrays, axis=0):
+        return np.stack(arrays, axis=axis)
+
+    def concat(self, arrays, axis=-1):
+        return np.concatenate(arrays, axis=axis)
+
+    def sum(self, x, axis=-1):
+        return self.saturate(np.sum(x, axis=axis))
+
+    def dot(self, x, y):
+        return self.wide_dot(x, y)
+
+    def affine(self, weight, x, bias=None):
+        product = np.asarray(x) @ np.asarray(weight).T
+        return self.saturate(product if bias is None else product + bias)
+
+    def wide_dot(self, x, y, scale="raw"):
+        return self.saturate(self._scaled((np.asarray(x) * np.asarray(y)).sum(axis=-1), scale))
+
+    def scores(self, q, k, scale="raw"):
+        """⟨q, k⟩ for all pairs, exact and not saturated (an accumulator, not a stored number)."""
+        return self._scaled(np.matmul(q, np.swapaxes(k, -1, -2)), scale)
+
+    def _scaled(self, total, scale):
+        if check_scale(scale) != "raw":
+            raise ValueError(f"scale={scale!r} is not available in {self.name}: integer scores are raw; pass scale='raw'")
+        return total
+
+    def softmax(self, z, mask=None):
+        """Unnormalised integer weights 2^clip(z + g/2, 0, g), 0 where masked; :meth:`mix` divides by their exact sum."""
+        weights = np.left_shift(np.int64(1), np.clip(np.asarray(z) + self.g // 2, 0, self.g))
+        return weights if mask is None else np.where(mask, weights, 0)
+
+    def fraction(self, num, den):
+        """num/den rounded half up and saturated; 0 where den = 0 (no key was visible)."""
+        den = np.asarray(den)
+        safe = np.where(den == 0, 1, den)
+        return self.saturate(np.where(den == 0, 0, (2 * num + safe) // (2 * safe)))
+
+    def mix(self, p, v):
+        return self.fraction(np.matmul(p, v), np.sum(p, axis=-1, keepdims=True))
+
+    def rms_norm(self, x):
+        self._undefined("rms_norm")
+
+    def l2_norm(self, x):
+        self._undefined("l2_norm")
