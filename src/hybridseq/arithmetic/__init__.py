@@ -14,4 +14,4 @@ from hybridseq.arithmetic.floating import Float
 from hybridseq.arithmetic.integer import Integer
 from hybridseq.arithmetic.rounding import TIE_RULES
 
-__all__ = ["Arithmetic", "FixedPoint", "Float", "Integer", "TIE_RULES"]
+__all__ = ["TIE_RULES", "Arithmetic", "FixedPoint", "Float", "Integer"]

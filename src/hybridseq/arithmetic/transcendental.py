@@ -7,7 +7,7 @@ every integer k other than 0, and so is the logistic function, so no tie exists 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def _certified(function: str, code: int, s: int) -> int:
         ctx.prec = before
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(function: str, s: int) -> tuple[int, np.ndarray]:
     """``(first_code, codes)``: the function on every code of its unsaturated range, saturated to the format, read-only."""
     low, high = exp_range(s) if function == "exp" else sigmoid_range(s)
