@@ -289,8 +289,8 @@ class FixedPoint(Arithmetic):
         if p.shape[-1] != v.shape[-2]:
             raise ValueError(f"mix: {p.shape[-1]} weights for {v.shape[-2]} values; they must agree")
         batch = np.broadcast_shapes(p.shape[:-2], v.shape[:-2])
-        p = np.broadcast_to(p, batch + p.shape[-2:]).reshape((-1,) + p.shape[-2:])
-        v = np.broadcast_to(v, batch + v.shape[-2:]).reshape((-1,) + v.shape[-2:])
+        p = np.broadcast_to(p, batch + p.shape[-2:]).reshape(-1, *p.shape[-2:])
+        v = np.broadcast_to(v, batch + v.shape[-2:]).reshape(-1, *v.shape[-2:])
         total = np.zeros(p.shape[:2] + v.shape[-1:], dtype=self.dtype)
         # A zero weight adds nothing, so each query walks over its live keys only, in position order.
         live = p != 0

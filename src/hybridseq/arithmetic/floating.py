@@ -40,7 +40,7 @@ class Float(Arithmetic):
         name = str(self.dtype).removeprefix("torch.").removeprefix("<class 'numpy.").removesuffix("'>")
         known = ("float16", "bfloat16", "float32", "float64") if self.backend == "torch" else ("float16", "float32", "float64")
         if name not in known:
-            raise ValueError(f"dtype={self.dtype!r} is not a floating-point type of {self.backend}; use one of {', '.join(known)}")
+            raise ValueError(f"dtype={self.dtype!r} is no float type of {self.backend}; use one of {', '.join(known)}")
         object.__setattr__(self, "dtype", name)
 
     @property
