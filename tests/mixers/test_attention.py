@@ -1,5 +1,7 @@
 """Attention: cache against matrix, windows, ranges of keys, causality."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -79,7 +81,7 @@ def test_ranges_of_keys_merge_to_the_whole(kind):
         edges = [0, *cuts, 9]
         parts = [
             mixer.partial(ar, inputs.q, inputs.k[..., a:b, :], inputs.v[..., a:b, :], mask[:, a:b])
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            for a, b in itertools.pairwise(edges)
         ]
         merged = parts[0]
         for part in parts[1:]:

@@ -1,7 +1,7 @@
 """Softmax attention with a causal mask: full or through a sliding window (papers A and B, Section 3.1 and Section 2).
 
-Its step appends to a cache, so the state grows until the window is full. In fixed point the step and the parallel form agree bit for bit,
-because the softmax denominator is exact and the values are added in the order of the positions.
+Its step appends to a cache, so the state grows until the window is full. In fixed point the step and the parallel form
+agree bit for bit: the softmax denominator is exact and the values are added in the order of the positions.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Cache:
 class Partial:
     """What a range of keys contributes to a query, so that disjoint ranges can be merged.
 
-    In floats a range is summarised by `top` (largest score, (..., Tq, 1)), `den` (sum of exp(score - top)) and `num` (those weights times
-    values, (..., Tq, value_dim)). In saturating integers `num` and `den` are exact and `top` is absent. In fixed point a weight is rounded
-    only after the whole denominator is known, so nothing shorter than the scores and the values themselves is enough: `scores`
-    (..., Tq, Tk), `mask` and `v`.
+    In floats a range is summarised by `top` (largest score, (..., Tq, 1)), `den` (sum of exp(score - top)) and `num`
+    (those weights times values, (..., Tq, value_dim)). In saturating integers `num` and `den` are exact and `top` is
+    absent. In fixed point a weight is rounded only after the whole denominator is known, so nothing shorter than the
+    scores and the values themselves is enough: `scores` (..., Tq, Tk), `mask` and `v`.
     """
 
     top: Any = None
@@ -79,10 +79,11 @@ class Attention(Mixer):
     Raises:
         ValueError: a dimension or window < 1, or an unknown scale.
 
-    Deviates: paper A prints the denominator of the score as d_h; "sqrt" is what its lemma needs (see the chapter on hard selection).
+    Deviates: the text of paper A that we have shows the denominator of the score as d_h, a lost root sign; "sqrt" is
+    what its lemma can use (see the chapter on hard selection).
 
     Example:
-        >>> from hybridseq.arithmetic import FixedPoint, Integer
+        >>> from hybridseq.arithmetic import Float
         >>> ar = Float()
         >>> x = ar.array([[1.0, 0.0], [0.0, 1.0]])
         >>> Attention(2, scale="raw").parallel(ar, AttentionInputs(x, x, x)).round(3).tolist()
@@ -132,7 +133,7 @@ class Attention(Mixer):
     # the parallel reading: a matrix of scores with a mask
 
     def weights(self, ar, inputs: AttentionInputs, queries: tuple[int, int] | None = None):
-        """The attention matrix (..., Tq, seq_len) of the queries start, ..., stop - 1 (default all), zero where the mask hides a key."""
+        """The attention matrix (..., Tq, seq_len) of the queries start, ..., stop - 1; hidden keys get weight zero."""
         self.check_inputs(inputs)
         start, stop = (0, inputs.seq_len) if queries is None else queries
         q, k = self._normed(ar, inputs.q[..., start:stop, :]), self._normed(ar, inputs.k)
@@ -170,7 +171,10 @@ class Attention(Mixer):
     # the contribution of a range of keys
 
     def partial(self, ar, q, k, v, mask=None) -> Partial:
-        """What the keys of one range contribute: q (..., Tq, head_dim), k and v (..., Tk, .), mask bool (Tq, Tk) or (..., Tq, Tk).
+        """What the keys of one range contribute to each query.
+
+        Args:
+            q: (..., Tq, head_dim); k and v: (..., Tk, .); mask: bool (Tq, Tk) or (..., Tq, Tk), None if all is seen.
 
         In floats a range of which a query sees nothing contributes top = -inf, den = num = 0.
         """

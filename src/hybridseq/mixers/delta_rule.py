@@ -1,9 +1,9 @@
-"""The delta rule: DeltaNet and Gated DeltaNet (paper A, Section 3.1 and Appendix B), with every evaluation order under its own name.
+"""The delta rule: DeltaNet and Gated DeltaNet (paper A, Section 3.1 and Appendix B), every evaluation order named.
 
-    S_t = alpha_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T,        u_t = S_t q_t,        S_t of shape (value_dim, head_dim).
+    S_t = alpha_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T,    u_t = S_t q_t,    S_t (value_dim, head_dim).
 
-Row by row: x' = alpha (x - beta <x, k> k) + beta v k, with v the row's coordinate of the value. In real arithmetic the order of evaluation is
-immaterial; in fixed point each order is another function, so the order is an argument.
+Row by row: x' = alpha (x - beta <x, k> k) + beta v k, with v the row's coordinate of the value. In real arithmetic the
+order of evaluation is immaterial; in fixed point each order is another function, so the order is an argument.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class DeltaRule(Recurrence):
     Example (one bit of memory in F_2: a key of length 1 is written, then read):
         >>> from hybridseq.arithmetic import FixedPoint
         >>> ar = FixedPoint(2)
-        >>> token = DeltaInputs(q=ar.array([[1, 0]]), k=ar.array([[1, 0]]), v=ar.array([[0.5]]), alpha=None, beta=ar.array([1]))
+        >>> e1, half = ar.array([[1, 0]]), ar.array([[0.5]])
+        >>> token = DeltaInputs(q=e1, k=e1, v=half, alpha=None, beta=ar.array([1]))
         >>> DeltaRule(2, 1).scan(ar, token)[0].tolist()
         [[2]]
     """

@@ -26,8 +26,8 @@ class Head:
 
     Args:
         core: a mixer of this room.
-        maps: objects with `.apply(ar, x) -> (..., out)` by input name. Those of alpha and beta have out = 1 and give pre-activations;
-            a delta rule without an alpha map is DeltaNet.
+        maps: objects with `.apply(ar, x) -> (..., out)` by input name. Those of alpha and beta have out = 1 and give
+            pre-activations; a delta rule without an alpha map is DeltaNet.
         gate: map of x to value_dim pre-activations of the output gate, or None for no gate (gate 1).
         qk_norm: "rms", "l2" or None: normalises q and k before the core sees them.
 

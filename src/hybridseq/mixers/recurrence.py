@@ -1,7 +1,7 @@
 """Recurrent layers: a state of fixed size, a step and a read (paper C, Definition 2.1).
 
-The step is the definition of every mixer in this room. A parallel form is an optimisation, and it has to equal the loop over steps
-wherever the arithmetic is exact enough for reassociation: in floats up to rounding error, in fixed point in general not at all.
+The step is the definition of every mixer in this room. A parallel form is an optimisation. Over the reals it equals the
+loop over steps, so in floats it must agree up to rounding error; in fixed point in general it does not agree at all.
 """
 
 from __future__ import annotations
