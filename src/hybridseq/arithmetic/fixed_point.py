@@ -149,7 +149,9 @@ class FixedPoint(Arithmetic):
             exact = Fraction(value if isinstance(value, int | float | Fraction) else value.item()) * self.one
         except (OverflowError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"value {value!r} has no nearest number in {self.name}: it must be a finite real") from error
-        return int(self.saturate(nearest_ratio(np.array(exact.numerator, dtype=object), exact.denominator, self.ties)))
+        # As objects: numpy would store a denominator of 2**63 or more as an unsigned integer.
+        num, den = (np.array(n, dtype=object) for n in exact.as_integer_ratio())
+        return int(self.saturate(nearest_ratio(num, den, self.ties)))
 
     def values(self, x) -> np.ndarray:
         return np.asarray(x).astype(np.float64) / self.one
