@@ -64,5 +64,5 @@ def test_bad_references(reference):
 def test_wrong_width_and_coordinate():
     with pytest.raises(ValueError, match="6 coordinates"):
         STREAM.read(np.zeros((2, 5)), "A")
-    with pytest.raises(ValueError, match="0..5"):
+    with pytest.raises(ValueError, match=r"0\.\.5"):
         STREAM.label(6)

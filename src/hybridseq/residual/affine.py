@@ -78,12 +78,10 @@ class Affine:
             to = target.coordinates(target_reference)
             for source_reference, weight in terms.items():
                 if source_reference == ONE:
-                    entries = {r: w for r, w in zip(to, _constants(weight, len(to), target_reference), strict=True)}
+                    entries = dict(zip(to, _constants(weight, len(to), target_reference), strict=True))
                     store = bias
                 else:
-                    entries = _block(
-                        to, source.coordinates(source_reference), weight, target_reference, source_reference
-                    )
+                    entries = _block(to, source.coordinates(source_reference), weight, target_reference, source_reference)
                     store = weights
                 if repeated := entries.keys() & store.keys():
                     row = min(repeated) if store is bias else min(repeated)[0]
@@ -100,11 +98,9 @@ class Affine:
         """
         row = _single(self.target, target)
         if source == ONE:
-            return replace(self, bias=tuple(e for e in self.bias if e[0] != row) + ((row, weight),))
+            return replace(self, bias=(*tuple(e for e in self.bias if e[0] != row), (row, weight)))
         column = _single(self.source, source)
-        return replace(
-            self, weights=tuple(e for e in self.weights if e[:2] != (row, column)) + ((row, column, weight),)
-        )
+        return replace(self, weights=(*tuple(e for e in self.weights if e[:2] != (row, column)), (row, column, weight)))
 
     # ------------------------------------------------------------------------------------------------ inspection
 
@@ -162,7 +158,7 @@ class Affine:
         if len(plan) == 1:
             return parts[0]
         if isinstance(x, np.ndarray):
-            result = np.empty(x.shape[:-1] + (self.target.dim,), dtype=x.dtype)
+            result = np.empty((*x.shape[:-1], self.target.dim), dtype=x.dtype)
             for group, part in zip(plan, parts, strict=True):
                 result[..., group.place] = part
             return result
@@ -190,7 +186,7 @@ class _Rows:
 
     def evaluate(self, ar, x):
         if not self.terms:
-            nothing = ar.zeros(x.shape[:-1] + (len(self.rows),))
+            nothing = ar.zeros((*x.shape[:-1], len(self.rows)))
             return nothing if self.bias is None else ar.add(nothing, self.bias)
         total = None
         for columns, factor in self.terms:
@@ -238,12 +234,7 @@ def _progression(index: np.ndarray) -> slice | np.ndarray:
 def _number(value):
     if isinstance(value, np.generic):
         value = value.item()
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or value != value
-        or value in (float("inf"), -float("inf"))
-    ):
+    if isinstance(value, bool) or not isinstance(value, Real) or value != value or value in (float("inf"), -float("inf")):
         raise ValueError(f"weights and bias must be finite real numbers, got {value!r}")
     return value
 
@@ -270,7 +261,7 @@ def _block(to: range, start: range, weight, target: str, source: str) -> dict:
                 f"rows: {target!r} has {len(to)} coordinates but {source!r} has {len(start)}; "
                 "a single number needs equal lengths, otherwise give a matrix"
             )
-        return {(r, c): weight for r, c in zip(to, start, strict=True)}
+        return dict.fromkeys(zip(to, start, strict=True), weight)
     matrix: Sequence = [list(row) for row in weight]
     if len(matrix) != len(to) or any(len(row) != len(start) for row in matrix):
         raise ValueError(f"rows: the matrix from {source!r} to {target!r} must have shape ({len(to)}, {len(start)})")
