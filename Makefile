@@ -1,0 +1,73 @@
+# Two commands: `make book` and `make test`. Both create .venv/ here first; `make help` lists the rest.
+#
+#   PYTHON=python3.12          another interpreter (3.11 or newer)
+#   TORCH_INDEX=https://...    another package index for torch, for example the index of CPU-only builds
+#   JOBS=4                     chapters (and test workers) that run at the same time
+#   PROFILE=full               larger exhaustive scopes for `make book`
+
+SHELL       := /bin/bash
+PYTHON      ?= python3
+JOBS        ?= 2
+PROFILE     ?= quick
+TORCH_INDEX ?=
+PYTEST_ARGS ?=
+
+BIN     := .venv/bin
+OK      := .venv/.ok
+ORACLE  := .venv/.oracle
+PIP     := $(BIN)/python -m pip --disable-pip-version-check
+LOCK    := -c requirements/lock.txt -c requirements/torch.txt
+INDEX   := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+
+.DEFAULT_GOAL := help
+.PHONY: help book test env oracle lock doctor lint clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+book: env ## execute the chapters that changed, build the site, say where to open it
+	@$(BIN)/hybridseq build --profile $(PROFILE) --jobs $(JOBS)
+
+test: env ## all tests: package, chapters, project, and the site in Chromium
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(PYTEST_ARGS)
+
+env: $(OK) $(ORACLE) ## only the environment in .venv/
+
+$(OK): pyproject.toml requirements/lock.txt requirements/torch.txt Makefile
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed, say make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "Python has no venv here: install it (Debian, Ubuntu: sudo apt-get install python3-venv)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing torch and the book's packages into .venv/ (first time: a few minutes)"
+	@$(PIP) install --quiet $(INDEX) -r requirements/torch.txt
+	@$(PIP) install --quiet $(LOCK) -e '.[book,dev]'
+	@touch $@
+
+# Reference code of other projects, read as source: apart from the rest, and never a reason to stop. Without --no-cache-dir pip
+# would keep the wheel without kernels and hand it out later where kernels are wanted.
+$(ORACLE): $(OK) requirements/oracle.txt
+	@if $(PIP) install --quiet $(LOCK) setuptools wheel packaging ninja >.venv/oracle.log 2>&1 && \
+	  MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE $(PIP) install --quiet --no-build-isolation --no-deps --no-cache-dir \
+	    -r requirements/oracle.txt >>.venv/oracle.log 2>&1; \
+	then echo ok >$@; \
+	else echo missing >$@; echo "Oracles not installed, their checks show as not run here (why: .venv/oracle.log; again: make oracle)"; fi
+
+oracle: ## install the oracles (again)
+	@rm -f $(ORACLE)
+	@$(MAKE) --no-print-directory $(ORACLE)
+
+lock: $(OK) ## renew requirements/lock.txt from pyproject.toml (needs uv)
+	@command -v uv >/dev/null || { echo "uv is not installed: pip install uv"; exit 1; }
+	@uv pip compile pyproject.toml --quiet --extra book --extra dev --python-version 3.11 -c requirements/torch.txt \
+	  --no-emit-package torch --no-header --no-annotate -o requirements/lock.txt
+
+doctor: env ## look at this machine: what works, what would not be run
+	@$(BIN)/hybridseq doctor
+
+lint: env ## style of the code
+	@$(BIN)/ruff check
+
+clean: ## remove .venv/ and everything built
+	@rm -rf .venv _build .pytest_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
