@@ -1,0 +1,82 @@
+"""What the book asks of Sphinx beyond its configuration.
+
+Citations are looked up once instead of once a use; scripts that would call other hosts are left out of the pages; buttons
+that need the repository's public address vanish while it is not known; the role {claim}`A-thm-5.3` links to a claim's row
+in the ledger.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pybtex.plugin
+import yaml
+from docutils import nodes
+from sphinx.util.docutils import SphinxRole
+
+# pybtex asks the package index for its plugins at every citation; one question is enough.
+pybtex.plugin._load_entry_point = functools.lru_cache(maxsize=None)(pybtex.plugin._load_entry_point)
+
+_LIVE_CODE = re.compile(r"thebe|require(js|\.min)", re.IGNORECASE)
+
+
+def _names(script) -> str:
+    """File name and body of a script entry, whatever of the two it has."""
+    body = getattr(script, "attributes", {}).get("body") or ""
+    return f"{getattr(script, 'filename', script) or ''} {body}"
+
+
+def drop_live_code_scripts(app, pagename, templatename, context, doctree):
+    """Live code would load its parts from another host and start a remote machine: not in a book that reads offline."""
+    for key in ("script_files", "css_files"):
+        if key in context:
+            context[key] = [entry for entry in context[key] if not _LIVE_CODE.search(_names(entry))]
+    # The theme adds its own copy of the bootstrap to the page's head or body.
+    if "body" in context:
+        context["body"] = re.sub(
+            r"<script[^>]*>[^<]*(?:thebe|THEBE)[^<]*</script>", "", context["body"], flags=re.IGNORECASE
+        )
+
+
+def hide_buttons_without_address(app, config):
+    """Without a public address there is nothing that a launch, issue or source button could point to."""
+    options = dict(config.html_theme_options)
+    if not options.get("repository_url"):
+        options.pop("repository_url", None)
+        for button in ("use_issues_button", "use_repository_button", "use_edit_page_button", "use_source_button"):
+            options[button] = False
+        options["launch_buttons"] = {}
+    config.html_theme_options = options
+
+
+@functools.cache
+def _claims(ledger: Path) -> dict[str, dict]:
+    """The hand-written ledger by id."""
+    return {entry["id"]: entry for entry in yaml.safe_load(ledger.read_text(encoding="utf-8"))}
+
+
+class ClaimRole(SphinxRole):
+    """{claim}`A-thm-5.3`: a link to the row of that claim in the ledger. An id that the ledger lacks is a warning."""
+
+    def run(self):
+        name = self.text.strip()
+        entry = _claims(Path(self.env.app.srcdir) / "book" / "claims.yml").get(name)
+        if entry is None:
+            message = self.inliner.reporter.warning(f"no claim {name!r} in book/claims.yml", line=self.lineno)
+            return [nodes.literal(self.rawtext, name)], [message]
+        page = self.env.app.builder.get_relative_uri(self.env.docname, "book/claims")
+        row = "ledger-" + re.sub(r"[^A-Za-z0-9-]", "-", name)
+        link = nodes.reference(
+            self.rawtext, name, internal=True, refuri=f"{page}#{row}", classes=["claim-ref"],
+            reftitle=f"{entry['place']} ({entry['kind']})",
+        )
+        return [link], []
+
+
+def setup(app):
+    app.add_role("claim", ClaimRole())
+    app.connect("config-inited", hide_buttons_without_address, priority=100)
+    app.connect("html-page-context", drop_live_code_scripts, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
