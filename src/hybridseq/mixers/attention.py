@@ -7,7 +7,7 @@ agree bit for bit: the softmax denominator is exact and the values are added in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -89,6 +89,8 @@ class Attention(Mixer):
         >>> Attention(2, scale="raw").parallel(ar, AttentionInputs(x, x, x)).round(3).tolist()
         [[1.0, 0.0], [0.269, 0.731]]
     """
+
+    input_type: ClassVar[type] = AttentionInputs
 
     head_dim: int
     value_dim: int | None = None
@@ -220,7 +222,7 @@ class Attention(Mixer):
     # memory
 
     def state_numbers(self, seq_len: int) -> int:
-        """Numbers in the cache after `seq_len` tokens: min(seq_len, window) keys and values (paper B, working memory)."""
+        """Numbers in the cache after `seq_len` tokens: min(seq_len, window) keys and values (paper B, Section 2)."""
         if seq_len < 0:
             raise ValueError(f"seq_len={seq_len}: must be >= 0")
         kept = seq_len if self.window is None else min(seq_len, self.window)

@@ -30,12 +30,13 @@ PRODUCTS = ("rounded", "wide")
 
 @dataclass(frozen=True)
 class DeltaInputs(TokenInputs):
-    """q, k: (..., seq_len, head_dim); v: (..., seq_len, value_dim); alpha (decay) and beta (write strength): (..., seq_len).
+    """q, k: (..., seq_len, head_dim); v: (..., seq_len, value_dim); alpha (decay), beta (write strength): (..., seq_len).
 
     alpha None stands for 1: DeltaNet without a gate.
     """
 
     scalars: ClassVar[frozenset[str]] = frozenset({"alpha", "beta"})
+    optional: ClassVar[frozenset[str]] = frozenset({"alpha"})
 
     q: Any
     k: Any
@@ -137,6 +138,8 @@ class DeltaRule(Recurrence):
         >>> DeltaRule(2, 1).scan(ar, token)[0].tolist()
         [[2]]
     """
+
+    input_type: ClassVar[type] = DeltaInputs
 
     head_dim: int
     value_dim: int | None = None

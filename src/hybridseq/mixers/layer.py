@@ -8,15 +8,15 @@ The layer adds no residual connection and no normalisation of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from hybridseq.mixers.attention import Attention, AttentionInputs
-from hybridseq.mixers.delta_rule import DeltaInputs, DeltaRule
+from hybridseq.mixers.recurrence import Mixer
 
 _GATES = ("alpha", "beta")  # their maps give the pre-activation of a sigmoid
-_INPUTS = {Attention: AttentionInputs, DeltaRule: DeltaInputs}
+_NAMES = ("q", "k", "v", *_GATES)
 _NORMS = {"rms": lambda ar, x: ar.rms_norm(x), "l2": lambda ar, x: ar.l2_norm(x)}
 
 
@@ -26,8 +26,8 @@ class Head:
 
     Args:
         core: a mixer of this room.
-        maps: objects with `.apply(ar, x) -> (..., out)` by input name. Those of alpha and beta have out = 1 and give
-            pre-activations; a delta rule without an alpha map is DeltaNet.
+        maps: objects with `.apply(ar, x) -> (..., out)` by input name. Those of alpha and beta give pre-activations of
+            a sigmoid (out = 1 where the mixer takes one gate a token); a delta rule without an alpha map is DeltaNet.
         gate: map of x to value_dim pre-activations of the output gate, or None for no gate (gate 1).
         qk_norm: "rms", "l2" or None: normalises q and k before the core sees them.
 
@@ -41,24 +41,17 @@ class Head:
     qk_norm: str | None = None
 
     def __post_init__(self):
-        kind = next((t for t in _INPUTS if isinstance(self.core, t)), None)
-        if kind is None:
-            raise ValueError(
-                f"core: a Head needs one of {', '.join(t.__name__ for t in _INPUTS)}, got {type(self.core).__name__}"
-            )
+        if not isinstance(self.core, Mixer) or not set(self.core.input_type.names()) <= set(_NAMES):
+            raise ValueError(f"core: a Head needs a mixer with inputs among {', '.join(_NAMES)}, got {self.core!r}")
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
-        names = tuple(f.name for f in fields(_INPUTS[kind]))
-        missing = [n for n in names if n not in self.maps and n != "alpha"]
+        kind = self.core.input_type
+        names = kind.names()
+        missing = [n for n in names if n not in self.maps and n not in kind.optional]
         surplus = [n for n in self.maps if n not in names]
         if missing or surplus:
             raise ValueError(f"maps: {type(self.core).__name__} needs {', '.join(names)}; missing {missing}, surplus {surplus}")
         if self.qk_norm is not None and self.qk_norm not in _NORMS:
             raise ValueError(f"qk_norm={self.qk_norm!r}: must be 'rms', 'l2' or None")
-
-    @property
-    def input_type(self) -> type:
-        """AttentionInputs or DeltaInputs."""
-        return next(_INPUTS[t] for t in _INPUTS if isinstance(self.core, t))
 
     def input(self, ar, x, name: str):
         """One input of the core for the residual stream x (..., d_model); None where there is no map."""
@@ -66,12 +59,13 @@ class Head:
             return None
         y = self.maps[name].apply(ar, x)
         if name in _GATES:
-            return ar.sigmoid(y)[..., 0]
+            gate = ar.sigmoid(y)
+            return gate[..., 0] if name in self.core.input_type.scalars else gate
         return _NORMS[self.qk_norm](ar, y) if self.qk_norm and name in ("q", "k") else y
 
     def inputs(self, ar, x):
         """All inputs of the core, for x (..., seq_len, d_model) or for one token (..., d_model)."""
-        return self.input_type(**{f.name: self.input(ar, x, f.name) for f in fields(self.input_type)})
+        return self.core.input_type(**{name: self.input(ar, x, name) for name in self.core.input_type.names()})
 
     def gated(self, ar, u, x):
         """o = sigma(G x) u, or u without a gate."""

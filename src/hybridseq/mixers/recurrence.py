@@ -11,15 +11,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hybridseq.arithmetic import Integer
+
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """What a mixer reads, one array a name, all of shape (..., seq_len, features) or (..., seq_len) for the names in `scalars`.
+    """What a mixer reads: arrays (..., seq_len, features), or (..., seq_len) for the names in `scalars`.
 
-    Leading axes are a batch. An array may leave out batch axes that the others have; they broadcast.
+    Leading axes are a batch. An array may leave out batch axes that the others have; they broadcast. The names in `optional`
+    may be None.
     """
 
     scalars: ClassVar[frozenset[str]] = frozenset()
+    optional: ClassVar[frozenset[str]] = frozenset()
 
     def items(self) -> list[tuple[str, Any]]:
         """The named arrays that are present, in the order of the fields."""
@@ -52,13 +56,22 @@ class TokenInputs:
         """The inputs of the tokens start, ..., stop - 1."""
         return self._map(lambda name, a: a[..., start:stop] if name in self.scalars else a[..., start:stop, :])
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(f.name for f in fields(cls))
+
     def check(self, **features: int) -> None:
         """Compare lengths, and the feature dimensions given by name.
 
         Raises:
-            ValueError: an array has too few axes, another length, another number of features, or there is no token at all.
+            ValueError: an array has too few axes, another length, another number of features, or there is no token at
+            all.
         """
         length = None
+        absent = [n for n in self.names() if getattr(self, n) is None and n not in self.optional]
+        if absent:
+            raise ValueError(f"inputs: {', '.join(absent)} must not be None")
         for name, array in self.items():
             need = 1 if name in self.scalars else 2
             if array.ndim < need:
@@ -83,8 +96,11 @@ def check_dimension(name: str, value: int) -> None:
 class Mixer:
     """What every token mixer offers: a state, a step, a read, and the scan that these three define.
 
-    A subclass gives `init_state`, `step`, `read`, `check_inputs` and `state_numbers`; a parallel form has the name `parallel`.
+    A subclass gives `input_type`, `init_state`, `step`, `read`, `check_inputs` and `state_numbers`; a parallel form has
+    the name `parallel`.
     """
+
+    input_type: ClassVar[type[TokenInputs]]
 
     def init_state(self, ar, batch_shape: tuple[int, ...] = ()):
         raise NotImplementedError
@@ -102,7 +118,7 @@ class Mixer:
         raise NotImplementedError
 
     def state_bits(self, bits_per_number: int, seq_len: int) -> int:
-        """Bits carried from one token to the next after `seq_len` tokens: numbers times precision (paper C, Lemma 2.2)."""
+        """Bits carried to the next token after `seq_len` tokens: numbers times precision (paper C, Lemma 2.2)."""
         check_dimension("bits_per_number", bits_per_number)
         return self.state_numbers(seq_len) * bits_per_number
 
@@ -156,6 +172,8 @@ class Recurrence(Mixer):
         """
         self.check_inputs(inputs)
         check_dimension("chunk_size", chunk_size)
+        if isinstance(ar, Integer):
+            raise ValueError(f"chunked: not defined in {ar.name}, where a weighted sum is a mean; use scan")
         state = self.init_state(ar, inputs.batch_shape) if state is None else state
         outputs = []
         for start in range(0, inputs.seq_len, chunk_size):
@@ -188,3 +206,26 @@ def decay_products(ar, alpha):
         rows.append(ar.concat([*kept, ar.full((*batch, 1), 1), ar.zeros((*batch, seq_len - i - 1))], axis=-1))
         from_start.append(ar.mul(from_start[-1], a) if i else a)
     return ar.stack(rows, axis=-2), ar.concat(from_start, axis=-1)
+
+
+def transition_products(ar, m):
+    """P[i][..., j, :, :] = M_i M_{i-1} ... M_{j+1} for j = 0..i, by i; the last of them is the identity.
+
+    Token i is counted from 0, so P[i][..., 0] applies to what token 0 wrote. For reference only: seq_len^2 matrix
+    products.
+
+    Args:
+        m: transition matrices that act on column vectors, (..., seq_len, d, d).
+
+    Returns:
+        (products, from_start): a list of arrays (..., i + 1, d, d), and a list of M_i ... M_0, (..., d, d).
+    """
+    d = m.shape[-1]
+    eye = ar.add(ar.zeros((*m.shape[:-3], 1, d, d)), ar.array(np.eye(d)))
+    products, from_start = [], []
+    for i in range(m.shape[-3]):
+        step = m[..., i, :, :]
+        moved = [ar.mix(step[..., None, :, :], products[-1])] if i else []
+        products.append(ar.concat([*moved, eye], axis=-3))
+        from_start.append(ar.mix(step, from_start[-1]) if i else step)
+    return products, from_start
