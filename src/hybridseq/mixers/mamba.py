@@ -4,8 +4,7 @@ The same layer appears in the literature in three forms, which are three functio
 
     S-form, `SelectiveScan`:  h_i = exp(Delta_i A) h_{i-1} + Delta_i B_i x_i      what the released code computes
     P-form, `EulerScan`:      h_i = (I - Delta_i W_A) h_{i-1} + Delta_i W_B x_i   what paper B's constructions use
-    G-form, `GateScan`:       h_i = (1 - g_i) h_{i-1} + g_i x_i                   exact discretisation of A = -1, g = 1
-    - exp(-Delta)
+    G-form, `GateScan`:       h_i = (1 - g_i) h_{i-1} + g_i x_i                   exact for A = -1, g = 1 - exp(-Delta)
 
 The arrays that are fields (A, skip, W_A, W_B, W_C) are stored numbers of the arithmetic in which the mixer will run.
 """
