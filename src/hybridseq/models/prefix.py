@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hybridseq.mixers import Attention
+from hybridseq.models.automaton import final_state
 from hybridseq.models.names import block_writes, knows_last, reads_before_last
 
 __all__ = ["Prefix"]
@@ -64,17 +65,21 @@ class Prefix:
 
         A pair's inputs do not depend on the prompt, because no block has changed the coordinates that they read.
         """
-        ar = self.ar
-        if isinstance(head.core, Attention):
-            u = self._attention(head)
-        else:
-            inputs = {name: head.input(ar, self.pairs, name) for name in head.core.input_type.names() if name != "q"}
-            inputs = {name: None if table is None else table[self.place] for name, table in inputs.items()}
-            query = head.input(ar, self.last, "q")[:, None]
-            # Only the last query is read, so the others may hold anything.
-            inputs["q"] = ar.add(ar.zeros((len(self.tokens), self.seq_len, query.shape[-1])), query)
-            u = head.core.last_only(ar, head.core.input_type(**inputs))
-        return head.gated(ar, u, self.last)
+        u = self._attention(head) if isinstance(head.core, Attention) else self._recurrence(head)
+        return head.gated(self.ar, u, self.last)
+
+    def _recurrence(self, head):
+        ar, core = self.ar, head.core
+        names = [name for name in core.input_type.names() if name != "q"]
+        by_pair = {name: head.input(ar, self.pairs, name) for name in names}
+        query = head.input(ar, self.last, "q")
+        state = final_state(ar, core, by_pair | {"q": None}, self.place)
+        if state is not None:
+            return core.read(ar, state, core.input_type(**dict.fromkeys(names), q=query))
+        inputs = {name: None if table is None else table[self.place] for name, table in by_pair.items()}
+        # Only the last query is read, so the others may hold anything.
+        inputs["q"] = ar.add(ar.zeros((len(self.tokens), self.seq_len, query.shape[-1])), query[:, None])
+        return core.last_only(ar, core.input_type(**inputs))
 
     def _attention(self, head):
         ar, core = self.ar, head.core
@@ -82,6 +87,10 @@ class Prefix:
         if core.qk_norm:
             q, k = ar.rms_norm(q), ar.rms_norm(k)
         place = self.place if core.window is None else self.place[:, -core.window :]
-        by_pair = ar.scores(q, k, core.scale)
-        scores = by_pair[np.arange(len(place))[:, None], place][:, None]
-        return ar.mix(ar.softmax(scores), v[place])[:, 0]
+        rows = np.arange(len(place))[:, None]
+        weights = ar.softmax(ar.scores(q, k, core.scale)[rows, place])
+        if ar.exact:  # a weight of zero adds nothing: keep each row's live keys, in the order of the positions
+            live = np.asarray(weights != 0)
+            kept = np.argsort(~live, axis=1, kind="stable")[:, : max(1, int(live.sum(axis=1).max()))]
+            weights, place = weights[rows, kept], place[rows, kept]
+        return ar.mix(weights[:, None], v[place])[:, 0]
