@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,26 @@ import numpy as np
 from hybridseq.arithmetic import transcendental
 from hybridseq.arithmetic.base import Arithmetic, check_scale
 from hybridseq.arithmetic.rounding import (
+    FLOAT64_EXACT,
     INT64_SAFE,
     check_tie_rule,
+    exact_root,
+    integers,
     largest,
     nearest_ratio,
     nearest_root,
     nearest_shift,
+    tie_moves_away,
 )
 
-FLOAT64_EXACT = 1 << 53
+MACHINE_NUMBERS = "bhilqefd"
+"""Type codes of signed integers and floats of at most 64 bits, which scale by 2ˢ without rounding."""
+CACHED = 1 << 16
+"""Entries that one step of an affine map touches at once: small enough to stay in a processor's cache."""
+TABULATED = 1 << 14
+"""Accumulators from which it pays to round each distinct value once."""
+MIXED = 1 << 22
+"""Attention weights that one step of :meth:`FixedPoint.mix` looks at, which bounds its memory."""
 INT64_FORMATS = 15
 """Up to this s the product of two codes fits a signed 64-bit integer; larger formats are stored as Python ints."""
 
@@ -117,8 +129,13 @@ class FixedPoint(Arithmetic):
     def check(self, codes) -> np.ndarray:
         """Return ``codes`` as a stored array, or raise ``ValueError`` if one is no code of this format."""
         codes = np.asarray(codes)
-        if codes.size and codes.dtype != object and not np.issubdtype(codes.dtype, np.integer):
-            raise ValueError(f"codes of dtype {codes.dtype} are not codes of {self.name}; use array() for real values")
+        whole = (int, np.integer)
+        if codes.dtype == object:
+            strangers = [c for c in codes.ravel() if isinstance(c, bool) or not isinstance(c, whole)]
+        else:
+            strangers = [] if np.issubdtype(codes.dtype, np.integer) or not codes.size else [codes.ravel()[0]]
+        if strangers:
+            raise ValueError(f"codes hold {strangers[0]!r}, which is no code of {self.name}; use array() for real values")
         if largest(codes) > self.max_code:
             raise ValueError(
                 f"code {largest(codes)} lies outside {self.name}: allowed codes are -{self.max_code}..{self.max_code}"
@@ -128,21 +145,55 @@ class FixedPoint(Arithmetic):
     # rounding -----------------------------------------------------------------------------------------------------------
     def saturate(self, codes):
         """Clip integers to ±(2²ˢ − 1)."""
+        codes = integers(codes)
+        if self.s > INT64_FORMATS:
+            codes = codes.astype(object)
+        if codes.dtype == object and codes.ndim == 0:  # numpy's functions do not take a Python int as large as this may be
+            return np.array(min(max(codes.item(), -self.max_code), self.max_code), dtype=self.dtype)
         return np.minimum(np.maximum(codes, -self.max_code), self.max_code)
+
+    def _stored(self, codes):
+        return np.asarray(self.saturate(codes), dtype=self.dtype)
 
     def round_ratio(self, num, den):
         """[num/den · 2⁻ˢ]_s on codes: the code nearest to the exact ratio ``num/den`` (integers, den > 0), saturated."""
-        num, den = np.asarray(num), np.asarray(den)
+        num, den = integers(num), integers(den)
         if num.dtype != object and max(2 * largest(num), 2 * largest(den)) >= INT64_SAFE:
             num = num.astype(object)
-        return self.saturate(nearest_ratio(num, den, self.ties)).astype(self.dtype)
+        return self._stored(nearest_ratio(num, den, self.ties))
+
+    def codes(self) -> np.ndarray:
+        """All |F_s| codes in ascending order (s <= 11: longer lists do not belong in memory)."""
+        if self.s > 11:
+            raise ValueError(f"s={self.s}: {self.name} has {self.size:,} members; codes() lists them for s <= 11 only")
+        return np.arange(-self.max_code, self.max_code + 1, dtype=self.dtype)
+
+    def exp_table(self) -> np.ndarray:
+        """[exp x]_s for every member x of the format, in ascending order of x (s <= 11)."""
+        return self.exp(self.codes())
 
     def array(self, values: Any) -> np.ndarray:
+        if isinstance(values, np.ndarray) and values.dtype.char in MACHINE_NUMBERS and self.s <= INT64_FORMATS:
+            return self._array_of_machine_numbers(values)
         raw = np.asarray(values, dtype=object)
         codes = np.empty(raw.shape, dtype=object)
         for index, value in np.ndenumerate(raw):
             codes[index] = self._code(value)
         return codes.astype(self.dtype)
+
+    def _array_of_machine_numbers(self, values: np.ndarray) -> np.ndarray:
+        """:meth:`array` for int or float arrays, exact: scaling by 2ˢ and splitting off the fraction round nothing."""
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = values[~np.isfinite(values)].ravel()[0]
+            raise ValueError(f"value {bad!r} has no nearest number in {self.name}: it must be a finite real")
+        values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+        magnitude = np.abs(np.clip(values, -self.one, self.one)) * self.one
+        base = np.floor(magnitude).astype(np.int64)
+        rest = magnitude - base
+        negative = np.asarray(values < 0)
+        up = (rest > 0.5) | ((rest == 0.5) & tie_moves_away(base, negative, self.ties))
+        rounded = np.minimum(base + up, self.max_code)
+        return np.where(negative, -rounded, rounded)
 
     def _code(self, value) -> int:
         try:
@@ -171,7 +222,7 @@ class FixedPoint(Arithmetic):
         return self.saturate(np.subtract(a, b))
 
     def mul(self, a, b):
-        return self.saturate(nearest_shift(np.multiply(a, b), self.s, self.ties))
+        return self.saturate(nearest_shift(np.multiply(integers(a), integers(b)), self.s, self.ties))
 
     def neg(self, a):
         return np.negative(a)
@@ -196,15 +247,14 @@ class FixedPoint(Arithmetic):
 
     # ordered sums -------------------------------------------------------------------------------------------------------
     def sum(self, x, axis=-1):
-        x = np.moveaxis(np.asarray(x), axis, -1)
-        total = x.sum(axis=-1)
+        x = np.moveaxis(integers(x), axis, -1)
+        total = np.asarray(x.sum(axis=-1), dtype=self.dtype)
         # Where the magnitudes add up to at most max_code no partial sum can saturate, and order is immaterial.
         at_risk = np.abs(x).sum(axis=-1) > self.max_code
         if not np.any(at_risk):
-            return np.asarray(total, dtype=self.dtype)
+            return total
         if total.ndim == 0:
             return self._ordered_sum(x)
-        total = np.array(total, dtype=self.dtype)
         total[at_risk] = self._ordered_sum(x[at_risk])
         return total
 
@@ -218,38 +268,74 @@ class FixedPoint(Arithmetic):
         weight, x = np.asarray(weight), np.asarray(x)
         if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
             raise ValueError(f"affine: weight {weight.shape} does not take vectors of length {x.shape[-1]}")
-        total = np.zeros(x.shape[:-1] + weight.shape[:1], dtype=self.dtype)
-        for column in np.nonzero((weight != 0).any(axis=0))[0]:
-            total = self.add(total, self.mul(weight[:, column], x[..., column, None]))
+        rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+        total = np.zeros((len(rows), weight.shape[0]), dtype=self.dtype)
+        columns = np.nonzero((weight != 0).any(axis=0))[0]  # a zero column adds zeros
+        block = max(1, CACHED // max(weight.shape[0], 1))
+        for start in range(0, len(rows), block):
+            here = slice(start, start + block)
+            partial = total[here]
+            for column in columns:
+                partial = self.add(partial, self.mul(weight[:, column], rows[here, column, None]))
+            total[here] = partial
+        total = total.reshape(x.shape[:-1] + weight.shape[:1])
         return total if bias is None else self.add(total, bias)
 
     # wide reductions ----------------------------------------------------------------------------------------------------
     def _widened(self, bound: int, *arrays):
-        return arrays if bound < INT64_SAFE else tuple(np.asarray(a).astype(object) for a in arrays)
+        return tuple(integers(a) if bound < INT64_SAFE else np.asarray(a).astype(object) for a in arrays)
 
     def _scaled(self, total, dim: int, scale: str):
         """Round the exact accumulator ``total`` (units δ²), divided by 1, √dim or dim, to a code."""
         check_scale(scale)
+        total = integers(total)
+        if total.dtype == object or total.size < TABULATED:
+            return self._rounded_accumulator(total, dim, scale)
+        # Many accumulators, few values: round each value once. Codes of ±1 share a factor 2²ˢ, which is taken out first.
+        shared = int(np.bitwise_or.reduce(total, axis=None))
+        shift = (shared & -shared).bit_length() - 1 if shared else 0
+        index = total >> shift
+        low, high = int(index.min()), int(index.max())
+        if high - low >= total.size // 4:
+            return self._rounded_accumulator(total, dim, scale)
+        index -= low
+        return self._rounded_accumulator(np.arange(low, high + 1) << shift, dim, scale)[index]
+
+    def _rounded_accumulator(self, total, dim: int, scale: str):
         if scale == "raw":
-            return self.saturate(nearest_shift(total, self.s, self.ties)).astype(self.dtype)
+            return self._stored(nearest_shift(total, self.s, self.ties))
         if scale == "dim":
             return self.round_ratio(total, self.one * dim)
-        total = np.asarray(total)
-        magnitude = np.abs(total)
-        estimate = magnitude.astype(np.float64) / (self.one * np.sqrt(float(dim)))
-        den = (self.one**2) * dim
+        return self._nearest_root(total, np.asarray(1), self.one**2 * dim)
+
+    def _nearest_root(self, x, factor, den):
+        """The code nearest to x·√(factor/den), integers: ``factor`` >= 0 and ``den`` > 0 broadcast against ``x``."""
+        x, factor, den = np.broadcast_arrays(x, factor, den)
+        if x.ndim == 0:
+            return self._nearest_root(x.reshape(1), factor, den).reshape(())
+        negative = np.asarray(x < 0, dtype=bool)
+        if self.s > INT64_FORMATS:
+            entries = zip(x.ravel(), factor.ravel(), den.ravel(), negative.ravel(), strict=True)
+            roots = [exact_root(int(v) ** 2 * int(f), int(d), bool(n), self.ties) for v, f, d, n in entries]
+            rounded = np.empty(x.size, dtype=object)
+            rounded[:] = [min(root, self.max_code) for root in roots]
+            rounded = rounded.reshape(x.shape)
+            return np.where(negative, -rounded, rounded)
+        estimate = np.abs(x).astype(np.float64) * np.sqrt(factor.astype(np.float64) / den.astype(np.float64))
         rounded = nearest_root(
-            np.atleast_1d(estimate),
-            lambda i: [int(v) ** 2 for v in np.atleast_1d(magnitude)[i]],
-            lambda i: [den] * len(i[0]),
-            np.atleast_1d(total < 0),
+            estimate,
+            lambda i: [int(v) ** 2 * int(f) for v, f in zip(x[i], factor[i], strict=True)],
+            lambda i: [int(d) for d in den[i]],
+            negative,
             self.ties,
             self.max_code,
         )
-        return rounded.reshape(total.shape).astype(self.dtype)
+        return rounded.astype(self.dtype)
 
     def wide_dot(self, x, y, scale="raw"):
         x, y = np.asarray(x), np.asarray(y)
+        if x.shape[-1] != y.shape[-1]:
+            raise ValueError(f"wide_dot: vectors of length {x.shape[-1]} and {y.shape[-1]}; they must agree")
         x, y = self._widened(x.shape[-1] * largest(x) * largest(y), x, y)
         return self._scaled((x * y).sum(axis=-1), x.shape[-1], scale)
 
@@ -291,22 +377,31 @@ class FixedPoint(Arithmetic):
         if p.shape[-1] != v.shape[-2]:
             raise ValueError(f"mix: {p.shape[-1]} weights for {v.shape[-2]} values; they must agree")
         batch = np.broadcast_shapes(p.shape[:-2], v.shape[:-2])
-        p = np.broadcast_to(p, batch + p.shape[-2:]).reshape(-1, *p.shape[-2:])
-        v = np.broadcast_to(v, batch + v.shape[-2:]).reshape(-1, *v.shape[-2:])
+        p = np.broadcast_to(p, batch + p.shape[-2:]).reshape(prod(batch), *p.shape[-2:])
+        v = np.broadcast_to(v, batch + v.shape[-2:]).reshape(prod(batch), *v.shape[-2:])
         total = np.zeros(p.shape[:2] + v.shape[-1:], dtype=self.dtype)
+        block = max(1, MIXED // max(1, p.shape[0] * p.shape[2]))
+        for start in range(0, p.shape[1], block):
+            here = slice(start, start + block)
+            total[:, here] = self._mix_live(p[:, here], v)
+        return total.reshape(batch + total.shape[1:])
+
+    def _mix_live(self, p, v):
         # A zero weight adds nothing, so each query walks over its live keys only, in position order.
-        live = p != 0
-        rank = np.cumsum(live, axis=-1)
-        width = int(rank[..., -1].max()) if p.size else 0
-        batch_at, query_at, key_at = np.nonzero(live)
-        slot = rank[batch_at, query_at, key_at] - 1
-        order = np.argsort(slot, kind="stable")
-        edges = np.searchsorted(slot[order], np.arange(width + 1))
-        for step in range(width):
+        total = np.zeros(p.shape[:2] + v.shape[-1:], dtype=self.dtype)
+        batch_at, query_at, key_at = np.nonzero(p)
+        if not len(key_at):
+            return total
+        query = batch_at * p.shape[1] + query_at
+        first = np.flatnonzero(np.diff(query, prepend=-1))  # nonzero lists queries in order, and keys within a query
+        rank = np.arange(len(query)) - np.repeat(first, np.diff(first, append=len(query)))
+        order = np.argsort(rank, kind="stable")
+        edges = np.searchsorted(rank[order], np.arange(int(rank.max()) + 2))
+        for step in range(len(edges) - 1):
             here = order[edges[step] : edges[step + 1]]
             b, i, r = batch_at[here], query_at[here], key_at[here]
             total[b, i] = self.add(total[b, i], self.mul(p[b, i, r][:, None], v[b, r]))
-        return total.reshape(batch + total.shape[1:])
+        return total
 
     def rms_norm(self, x):
         return self._normalised(x, np.asarray(x).shape[-1])
@@ -319,18 +414,7 @@ class FixedPoint(Arithmetic):
         x = np.asarray(x)
         (wide,) = self._widened(x.shape[-1] * largest(x) ** 2, x)
         square_sum = (wide * wide).sum(axis=-1, keepdims=True)
-        safe = np.broadcast_to(np.where(square_sum == 0, 1, square_sum), x.shape)
-        root = np.sqrt(factor / safe.astype(np.float64))
-        estimate = self.one * np.abs(x).astype(np.float64) * root
-        rounded = nearest_root(
-            estimate,
-            lambda i: [(self.one * int(v)) ** 2 * factor for v in x[i]],
-            lambda i: [int(v) for v in safe[i]],
-            np.asarray(x < 0),
-            self.ties,
-            self.max_code,
-        )
-        return rounded.astype(self.dtype)
+        return self._nearest_root(x, np.asarray(self.one**2 * factor), np.where(square_sum == 0, 1, square_sum))
 
     # facts about the softmax --------------------------------------------------------------------------------------------
     def _tie_counts(self) -> int:

@@ -142,7 +142,7 @@ class Float(Arithmetic):
             mask = np.ones(tuple(z.shape[-2:]) if z.ndim > 1 else tuple(z.shape), dtype=bool)
         if self.backend == "torch":
             torch = self._torch
-            mask = torch.as_tensor(mask).expand(z.shape)
+            mask = torch.as_tensor(mask, device=z.device).expand(z.shape)
             floor = torch.finfo(z.dtype).min
             top = torch.where(mask, z, torch.full_like(z, floor)).amax(-1, keepdim=True).detach()
             e = torch.where(mask, torch.exp(torch.where(mask, z - top, torch.zeros_like(z))), torch.zeros_like(z))

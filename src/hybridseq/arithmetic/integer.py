@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hybridseq.arithmetic.base import Arithmetic, check_scale
+from hybridseq.arithmetic.rounding import FLOAT64_EXACT, INT64_SAFE, largest
 
 
 @dataclass(frozen=True)
 class Integer(Arithmetic):
     """p-bit two's complement integers, saturated after every operation; sums inside one operation are exact.
 
-    Attention weights are the integers 2^clip(⟨q, k⟩ + g/2, 0, g). A weighted mean is the exact ratio num/den rounded half up,
+    Attention weights are the integers 2^clip(⟨q, k⟩ + ⌊g/2⌋, 0, g). A weighted mean is the exact ratio num/den rounded half up,
     (2 num + den) div (2 den). Because numerators and denominators are exact integers, partial results of disjoint key ranges
     add up to the whole, in any order, bit for bit: this is what lets a protocol replay a model.
 
     Parameters
     ----------
-    p : int >= 2, bits of a stored number; values lie in −2^(p−1) .. 2^(p−1) − 1.
-    g : even int >= 0, range of the exponent of a weight (weights are 1 .. 2^g).
+    p : int from 1 to 30, bits of a stored number; values lie in −2^(p−1) .. 2^(p−1) − 1.
+    g : int from 0 to 60, range of the exponent of a weight (weights are 1 .. 2^g).
+
+    Raises
+    ------
+    ValueError
+        If ``p`` or ``g`` is no integer of its range, or an operation is asked for that the format lacks (exp, sigmoid, norms).
 
     Source: reconstructed from paper C, Section 3; the paper fixes precision p only.
 
@@ -40,10 +47,11 @@ class Integer(Arithmetic):
     exact = True
 
     def __post_init__(self):
-        if isinstance(self.p, bool) or not isinstance(self.p, int) or not 2 <= self.p <= 30:
-            raise ValueError(f"p={self.p!r}: the word length must be an integer from 2 to 30")
-        if isinstance(self.g, bool) or not isinstance(self.g, int) or self.g < 0 or self.g % 2 or self.g > 60:
-            raise ValueError(f"g={self.g!r}: the weight exponent range must be an even integer from 0 to 60")
+        for name, value, low, high in (("p", self.p, 1, 30), ("g", self.g, 0, 60)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+                meaning = "the word length" if name == "p" else "the exponent range of a weight"
+                raise ValueError(f"{name}={value!r}: {meaning} must be an integer from {low} to {high}")
+            object.__setattr__(self, name, int(value))
 
     @property
     def name(self) -> str:
@@ -73,8 +81,11 @@ class Integer(Arithmetic):
         raw = np.asarray(values, dtype=object)
         out = np.empty(raw.shape, dtype=np.int64)
         for index, value in np.ndenumerate(raw):
+            try:
+                exact = Fraction(value if isinstance(value, int | float | Fraction) else value.item())
+            except (OverflowError, ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"value {value!r} has no nearest number in {self.name}: it must be a finite real") from error
             # Half up, the rule of every other rounding in this format.
-            exact = Fraction(value if isinstance(value, int | float | Fraction) else value.item())
             out[index] = min(max((2 * exact.numerator + exact.denominator) // (2 * exact.denominator), self.low), self.high)
         return out
 
@@ -118,21 +129,34 @@ class Integer(Arithmetic):
         return np.concatenate(arrays, axis=axis)
 
     def sum(self, x, axis=-1):
-        return self.saturate(np.sum(x, axis=axis))
+        return self.saturate(np.sum(np.asarray(x, dtype=np.int64), axis=axis))
 
     def dot(self, x, y):
         return self.wide_dot(x, y)
 
     def affine(self, weight, x, bias=None):
-        product = np.asarray(x) @ np.asarray(weight).T
+        product = self._product(np.asarray(x), np.asarray(weight).T)
         return self.saturate(product if bias is None else product + bias)
 
     def wide_dot(self, x, y, scale="raw"):
-        return self.saturate(self._scaled((np.asarray(x) * np.asarray(y)).sum(axis=-1), scale))
+        x, y = self._roomy(np.shape(x)[-1], x, y)
+        return self.saturate(self._scaled((x * y).sum(axis=-1), scale))
 
     def scores(self, q, k, scale="raw"):
-        """⟨q, k⟩ for all pairs, exact and not saturated (an accumulator, not a stored number)."""
-        return self._scaled(np.matmul(q, np.swapaxes(k, -1, -2)), scale)
+        """⟨q, k⟩ for all pairs, exact and not saturated (an accumulator, not a stored number); ``scale`` must be raw."""
+        return self._scaled(self._product(np.asarray(q), np.swapaxes(k, -1, -2)), scale)
+
+    def _roomy(self, terms: int, *arrays):
+        """The arrays as Python ints where a sum of ``terms`` products could leave a signed 64-bit integer."""
+        bound = 2 * terms * prod(largest(a) for a in arrays)
+        return tuple(np.asarray(a).astype(np.int64 if bound < INT64_SAFE else object) for a in arrays)
+
+    def _product(self, a, b):
+        """The exact matrix product."""
+        bound = a.shape[-1] * largest(a) * largest(b)
+        if bound < FLOAT64_EXACT:  # every partial sum is an integer below 2^53
+            return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+        return np.matmul(*self._roomy(a.shape[-1], a, b))
 
     def _scaled(self, total, scale):
         if check_scale(scale) != "raw":
@@ -141,17 +165,22 @@ class Integer(Arithmetic):
 
     def softmax(self, z, mask=None):
         """Unnormalised integer weights 2^clip(z + g/2, 0, g), 0 where masked; :meth:`mix` divides by their exact sum."""
-        weights = np.left_shift(np.int64(1), np.clip(np.asarray(z) + self.g // 2, 0, self.g))
+        weights = np.left_shift(np.int64(1), np.clip(np.asarray(z) + self.g // 2, 0, self.g).astype(np.int64))
         return weights if mask is None else np.where(mask, weights, 0)
 
     def fraction(self, num, den):
         """num/den rounded half up and saturated; 0 where den = 0 (no key was visible)."""
-        den = np.asarray(den)
+        num, den = np.asarray(num), np.asarray(den)
+        if max(2 * largest(num) + largest(den), 2 * largest(den)) >= INT64_SAFE:
+            num, den = num.astype(object), den.astype(object)
         safe = np.where(den == 0, 1, den)
         return self.saturate(np.where(den == 0, 0, (2 * num + safe) // (2 * safe)))
 
     def mix(self, p, v):
-        return self.fraction(np.matmul(p, v), np.sum(p, axis=-1, keepdims=True))
+        p, v = np.asarray(p), np.asarray(v)
+        if p.shape[-1] * largest(p) >= INT64_SAFE:
+            p = p.astype(object)
+        return self.fraction(self._product(p, v), p.sum(axis=-1, keepdims=True))
 
     def rms_norm(self, x):
         self._undefined("rms_norm")

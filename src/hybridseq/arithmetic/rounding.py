@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 import numpy as np
 
 TIE_RULES = ("zero", "even", "away", "odd", "up", "down")
@@ -10,12 +12,25 @@ TIE_RULES = ("zero", "even", "away", "odd", "up", "down")
 INT64_SAFE = 1 << 62
 """Magnitudes below this bound stay inside a signed 64-bit integer with a factor of two to spare."""
 
+FLOAT64_EXACT = 1 << 53
+"""Integers below this bound are exact in float64, so a matrix product whose partial sums stay below it is exact."""
+
 
 def check_tie_rule(ties: str) -> str:
     """Return ``ties`` if it is one of :data:`TIE_RULES`, else raise ``ValueError``."""
     if ties not in TIE_RULES:
         raise ValueError(f"ties={ties!r} is not a tie rule; choose one of {', '.join(TIE_RULES)}")
     return ties
+
+
+def integers(x) -> np.ndarray:
+    """``x`` as an array of int64, or of Python ints where an entry does not fit (or ``x`` already holds Python ints)."""
+    if isinstance(x, int):
+        return np.array(x, dtype=object if abs(x) >= INT64_SAFE else np.int64)
+    x = np.asarray(x)
+    if x.dtype.kind == "u":  # numpy turns integers from 2^63 to 2^64 - 1 into this type, which cannot be negated
+        return x.astype(np.int64 if largest(x) < INT64_SAFE else object)
+    return x.astype(np.int64, copy=False) if x.dtype.kind in "ib" else x
 
 
 def largest(x) -> int:
@@ -56,7 +71,9 @@ def nearest_ratio(num, den, ties: str = "zero"):
     >>> nearest_ratio(np.array([1, 3, -3, 5]), 2, ties="even").tolist()
     [0, 2, -2, 2]
     """
-    num, den = np.asarray(num), np.asarray(den)
+    num, den = integers(num), integers(den)
+    if num.ndim == 0 == den.ndim:  # numpy would turn the intermediate results of a scalar into Python ints
+        return nearest_ratio(num.reshape(1), den, ties).reshape(())
     negative = num < 0
     magnitude = np.abs(num)
     quotient = magnitude // den
@@ -68,16 +85,17 @@ def nearest_ratio(num, den, ties: str = "zero"):
 
 def nearest_shift(num, bits: int, ties: str = "zero"):
     """:func:`nearest_ratio` for ``den = 2**bits`` (shifts instead of divisions)."""
+    num = integers(num)
+    if num.ndim == 0:
+        return nearest_shift(num.reshape(1), bits, ties).reshape(())
     if bits == 0:
-        return np.asarray(num)
+        return num
     half = 1 << (bits - 1)
-    num = np.asarray(num)
+    # A shift rounds down, so half moves a tie up and half - 1 moves it down; "zero" and "away" choose by the sign.
     if ties == "zero":
-        rounded = (np.abs(num) + (half - 1)) >> bits
-        return np.where(num < 0, -rounded, rounded)
+        return (num + (half - 1) + (num < 0)) >> bits
     if ties == "away":
-        rounded = (np.abs(num) + half) >> bits
-        return np.where(num < 0, -rounded, rounded)
+        return (num + half - (num < 0)) >> bits
     if ties == "up":
         return (num + half) >> bits
     if ties == "down":
@@ -86,7 +104,7 @@ def nearest_shift(num, bits: int, ties: str = "zero"):
 
 
 def nearest_root(estimate, p, q, negative, ties: str, limit: int):
-    """The integer nearest to ±√(p/q), decided exactly, saturated at ±``limit``.
+    """The integer nearest to ±√(p/q), decided exactly, saturated at ±``limit`` < 2⁴⁵.
 
     ``estimate`` is a float64 approximation of √(p/q) with a relative error below 2⁻⁴⁸. Where it is farther than that from the
     midpoint of two integers it already decides; the remaining entries are settled in Python integers by comparing 4p with
@@ -105,23 +123,26 @@ def nearest_root(estimate, p, q, negative, ties: str, limit: int):
     rounded = (base + (fraction > 0.5)).astype(np.int64)
     if doubt.any():
         where = np.nonzero(doubt)
-        exact = [
-            _decide_root(int(k), pi, qi, bool(neg), ties)
-            for k, pi, qi, neg in zip(base[where], p(where), q(where), negative[where], strict=True)
+        rounded[where] = [
+            min(exact_root(pi, qi, bool(neg), ties), limit)
+            for pi, qi, neg in zip(p(where), q(where), negative[where], strict=True)
         ]
-        rounded[where] = exact
     rounded = np.minimum(rounded, limit)
     return np.where(negative, -rounded, rounded)
 
 
-def _decide_root(k: int, p: int, q: int, negative: bool, ties: str) -> int:
-    while (2 * k + 1) ** 2 * q < 4 * p:
-        k += 1
-    while k > 0 and (2 * k - 1) ** 2 * q > 4 * p:
-        k -= 1
-    # Now (2k-1)² q <= 4p <= (2k+1)² q: k is nearest, unless a side is met with equality.
-    if (2 * k + 1) ** 2 * q == 4 * p:
-        return k + int(tie_moves_away(np.int64(k), np.bool_(negative), ties))
-    if k > 0 and (2 * k - 1) ** 2 * q == 4 * p:
-        return k - 1 + int(tie_moves_away(np.int64(k - 1), np.bool_(negative), ties))
-    return k
+def exact_root(p: int, q: int, negative: bool, ties: str) -> int:
+    """The magnitude of the integer nearest to ±√(p/q) (Python ints, p >= 0, q > 0), with the tie rule.
+
+    With k = ⌊√(p/q)⌋ the root lies above the midpoint of k and k + 1 exactly if 4p > (2k + 1)² q.
+
+    Examples
+    --------
+    >>> exact_root(2, 1, False, "zero"), exact_root(9, 4, False, "zero"), exact_root(9, 4, False, "away")
+    (1, 1, 2)
+    """
+    k = isqrt(p // q)
+    midpoint = (2 * k + 1) ** 2 * q
+    if 4 * p == midpoint:
+        return k + int(tie_moves_away(np.int64(k & 1), np.bool_(negative), ties))
+    return k + int(4 * p > midpoint)

@@ -73,5 +73,8 @@ def evaluate(function: str, codes, s: int):
         return entries[np.clip(codes - low, 0, len(entries) - 1).astype(np.int64)]
     low, high = exp_range(s) if function == "exp" else sigmoid_range(s)
     max_code = (1 << (2 * s)) - 1
-    flat = [min(rounded_code(function, min(max(int(c), low), high), s), max_code) for c in codes.ravel()]
-    return np.array(flat, dtype=codes.dtype if codes.dtype == object else np.int64).reshape(codes.shape)
+    flat = [min(max(int(c), low), high) for c in codes.ravel()]
+    found = {c: min(rounded_code(function, c, s), max_code) for c in set(flat)}
+    rounded = np.empty(len(flat), dtype=object if codes.dtype == object else np.int64)
+    rounded[:] = [found[c] for c in flat]
+    return rounded.reshape(codes.shape)
