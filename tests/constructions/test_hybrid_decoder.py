@@ -238,6 +238,23 @@ def test_a_changed_weight_changes_the_hash():
     assert len(hashes) == len(CHANGES)
 
 
+def test_which_numbers_the_decoder_cannot_do_without():
+    found = hd.removals(HybridDecoder(3, 2, "raw"))
+    assert len(found) == sum(len(m.weights) + len(m.bias) for m in HybridDecoder(3, 2, "raw").maps.values())
+    spared = {(r.name, r.target) for r in found if not r.noticed and not r.name.startswith(("L2", "L3.q", "L3.k"))}
+    # The hold survives a write strength of 1/2, and the second row of the state is always zero.
+    assert spared == {("L1.beta", "beta"), ("L1.gate", "gate[1]")}
+    # One lost address coordinate is within the distance of the code.
+    assert not any(r.noticed for r in found if r.name.startswith(("L2", "L3.q", "L3.k")))
+
+
+@pytest.mark.parametrize(("encoding", "orders"), [("doubled", "AB"), ("one-token", "ABDQ")])
+def test_orders_of_evaluation(encoding, orders):
+    for order in "ABCDQWM":
+        check = hd.check_every_prompt(4, 2, encoding=encoding, order=order)
+        assert check.passed == (order in orders), order
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -99,6 +99,7 @@ class HybridDecoder:
         scale: "sqrt" divides scores by sqrt(2 m); "raw" does not. Each has its own m_0(s).
         start: "P0", "zero" (fails: half of the answers are wrong) or "cold"; see `STARTS`.
         encoding: "doubled" (paper A) or "one-token" (the toggle T of the parity cell).
+        order: evaluation order of the delta rule, see `hybridseq.mixers.ORDERS`; the construction is made for "A".
         changes: weights that differ from the construction, as (map, target, source, weight); see `with_weight`.
 
     Raises:
@@ -116,6 +117,7 @@ class HybridDecoder:
     scale: str = "sqrt"
     start: str = "P0"
     encoding: str = "doubled"
+    order: str = "A"
     changes: tuple[tuple[str, str, str, object], ...] = ()
 
     def __post_init__(self):
@@ -278,7 +280,7 @@ class HybridDecoder:
 
         m, delta = self.codebook.m, self.ar.delta
         row = (0, 0) if self.start in ("zero", "cold") else tuple(code * delta for code in P0)
-        parity = DeltaRule(2, 2, order="A", initial_state=(row, (0, 0)))
+        parity = DeltaRule(2, 2, order=self.order, initial_state=(row, (0, 0)))
         blocks = (
             Block(head("L1", parity, "l2"), name="L1"),
             Block(head("L2", Attention(2 * m, m, scale=self.scale), "rms"), name="L2"),
@@ -301,7 +303,9 @@ class HybridDecoder:
     def describe(self) -> str:
         """The parameters in words, for scopes and captions."""
         words = f"s = {self.s}, {self.scale} scores, {self.encoding} encoding, start {self.start}"
-        return words if not self.changes else f"{words}, changed: {self.changes}"
+        words = words if self.order == "A" else f"{words}, order {self.order}"
+        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
+        return f"{words}, changed: {changed}" if changed else words
 
 
 def _logit(gate: Fraction) -> int:
@@ -442,6 +446,32 @@ def _smallest_of_each_code(max_n: int) -> list[int]:
     """d_M is constant where one code serves and the bound grows with n, so the smallest n of each code decides."""
     starts = [1] + [size - 2 for size, _ in FAMILIES[:-1]]
     return [n for n in starts if n <= max_n]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One number of the decoder set to zero: where it stands, what it was, and whether some prompt then gets wrong logits."""
+
+    name: str
+    target: str
+    source: str
+    weight: object
+    noticed: bool
+
+
+def removals(decoder: HybridDecoder) -> list[Removal]:
+    """Set every non-zero weight and bias to zero in turn, and run all prompts of the decoder's n each time.
+
+    Cost: one exhaustive run for each number; meant for small n.
+    """
+    found = []
+    for name, affine in decoder.maps.items():
+        entries = [(r, affine.source.label(c), w) for r, c, w in affine.weights] + [(r, "1", b) for r, b in affine.bias]
+        for row, source, weight in entries:
+            target = affine.target.label(row)
+            wrong = first_failure(decoder.with_weight(name, target, source, 0))[1]
+            found.append(Removal(name, target, source, weight, wrong > 0))
+    return found
 
 
 def accuracy(decoder: HybridDecoder, ar=None) -> Fraction:
