@@ -39,9 +39,9 @@
   if (!figure) return;
   const bits = [1, 0, 1, 1];
   let mark = 2;
-  const n = bits.length, WIDTH = 520, HEIGHT = 300, STEP = 40, LEFT = 32;
+  const n = bits.length, WIDTH = 520, HEIGHT = 268, STEP = 40, LEFT = 32;
   const column = i => LEFT + i * STEP + (i >= 2 * n ? 16 : 0);
-  const TOKENS = 142, STATES = 222;
+  const TOKENS = 124, STATES = 192;
 
   function element(name, attributes, text) {
     const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -57,7 +57,8 @@
       d: `M ${a} ${TOKENS - 20} C ${a} ${top}, ${a - 2} ${top}, ${a - bend} ${top} H ${b + bend} C ${b + 2} ${top}, ${b} ${top}, ${b} ${TOKENS - 24}`,
       class: `arc ${kind}`, "marker-end": `url(#tip-${kind})`,
     }));
-    svg.append(element("text", { x: Math.min((a + b) / 2, a - 60), y: top - 8, class: `arc-label ${kind}`, "text-anchor": "middle" }, label));
+    const place = kind === "value" ? { x: (a + b) / 2, y: top - 8, "text-anchor": "middle" } : { x: b - 10, y: top + 6, "text-anchor": "end" };
+    svg.append(element("text", { ...place, class: `arc-label ${kind}` }, label));
   }
 
   function draw() {
@@ -75,9 +76,9 @@
     }
     svg.append(defs);
     const last = 3 * n - 1;
-    arc(svg, last, 2 * mark, 84, "value", `layer 3 fetches bit ${mark + 1}`);
-    if (mark < n - 1) arc(svg, last, 2 * n + mark, 30, "address", "layer 2 finds the mark");
-    else svg.append(element("text", { x: column(last) - 60, y: TOKENS - 54, class: "arc-label address", "text-anchor": "middle" }, "layer 2 finds the mark here"));
+    arc(svg, last, 2 * mark, 84, "value", `layer 3: bit ${mark + 1} of the table`);
+    if (mark < n - 1) arc(svg, last, 2 * n + mark, 30, "address", "layer 2: the mark");
+    else svg.append(element("text", { x: column(last) - 22, y: TOKENS - 34, class: "arc-label address", "text-anchor": "end" }, "layer 2: the mark"));
     svg.append(element("line", { x1: column(0) - 14, x2: column(last) + 14, y1: STATES, y2: STATES, class: "lane" }));
     result.states.forEach((state, i) => {
       const x = column(i), query = i >= 2 * n, marked = query && i - 2 * n === mark;
@@ -93,11 +94,11 @@
       cell.append(element("text", { x, y: STATES + 16, "text-anchor": "middle" }, state[1]));
       svg.append(cell);
     });
-    svg.append(element("text", { x: column(0) - 16, y: STATES + 48, class: "row-label" }, "layer 1 carries the parity in two small numbers:"));
-    svg.append(element("text", { x: column(0) - 16, y: STATES + 68, class: "row-label" }, "(0, 1) even, (1, 0) odd, in units of 1/16"));
+    svg.append(element("text", { x: column(0) - 16, y: STATES + 48, class: "row-label" }, "layer 1: the parity, held in two small numbers,"));
+    svg.append(element("text", { x: column(0) - 16, y: STATES + 68, class: "row-label" }, "(0, 1) for even and (1, 0) for odd, in units of 1/16"));
     figure.querySelector(".one-step-picture").replaceChildren(svg);
     figure.querySelector(".one-step-answer").textContent =
-      `bit ${mark + 1} is ${result.bit}, the parity is ${result.parity}: ${result.bit} ⊕ ${result.parity} = ${result.answer}, so the next token is ${result.answer ? "YES" : "NO"}`;
+      `bit ${mark + 1} is ${result.bit}, the parity is ${result.parity}: ${result.bit} ⊕ ${result.parity} = ${result.answer}, next token ${result.answer ? "YES" : "NO"}`;
   }
 
   function button(parent, label, describe, pressed, action) {
