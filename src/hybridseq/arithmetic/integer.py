@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hybridseq.arithmetic.base import Arithmetic, check_scale
-from hybridseq.arithmetic.rounding import FLOAT64_EXACT, INT64_SAFE, largest
+from hybridseq.arithmetic.rounding import FLOAT64_EXACT, INT64_SAFE, integers, largest
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Integer(Arithmetic):
 
     def saturate(self, x):
         """Clip to the range of the format; the result is int64."""
-        return np.clip(x, self.low, self.high).astype(np.int64)
+        return np.asarray(np.clip(integers(x), self.low, self.high), dtype=np.int64)
 
     def array(self, values: Any):
         raw = np.asarray(values, dtype=object)

@@ -107,10 +107,16 @@ class Check:
         if got.shape != expected.shape:
             report = {"got shape": got.shape, "expected shape": expected.shape}
             return cls(name, False, scope, max(got.size, 1), plain(report), value or {})
-        gap = float(np.max(np.abs(got - expected))) if got.size else 0.0
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance={tolerance!r} in check {name!r}: it must be a number >= 0; for 0 use Check.equal")
+        with np.errstate(invalid="ignore"):  # equal infinities have no gap, but their difference is a NaN
+            gaps = np.atleast_1d(np.where(got == expected, 0.0, np.abs(got - expected)))
+        worst = tuple(int(i) for i in np.unravel_index(np.argmax(gaps), gaps.shape)) if gaps.size else ()
+        gap = float(gaps[worst]) if gaps.size else 0.0  # argmax finds a NaN first
         found = {"largest difference": gap, "tolerance": tolerance, **(value or {})}
         passed = bool(gap <= tolerance)  # a NaN compares False and therefore fails
-        return cls(name, passed, scope, got.size, None if passed else {"largest difference": gap}, found)
+        report = None if passed else {"index": worst, "largest difference": gap}
+        return cls(name, passed, scope, got.size, plain(report), found)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the record."""

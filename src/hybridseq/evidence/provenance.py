@@ -69,8 +69,11 @@ class Certificate:
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read :meth:`to_json`'s text; ``ValueError`` if its content does not match its hash."""
+        """Read :meth:`to_json`'s text; ``ValueError`` if it is no certificate or its content does not match its hash."""
         stored = json.loads(text)
+        missing = {"kind", "data", "hash"} - set(stored if isinstance(stored, dict) else ())
+        if missing:
+            raise ValueError(f"not a certificate: the text lacks {', '.join(sorted(missing))}; write it with to_json()")
         certificate = cls(stored["kind"], stored["data"])
         if certificate.hash != stored["hash"]:
             raise ValueError(f"certificate of kind {certificate.kind!r}: content and hash disagree; it was changed")
