@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,6 @@ fig, ax = plt.subplots(figsize=(2, 1))
 ax.plot([0, 1], [0, 1])
 print("before the figure")
 publish(fig, name="fig-line", finding="It rises.", caption="Two points.", alt="A rising line.")"""
-Edit = Callable[[list[dict]], None]
 
 
 def markdown(identity: str, text: str) -> dict:
@@ -67,10 +66,12 @@ def small_chapter() -> list[dict]:
 
 
 class SmallBook:
-    """Writes the book under `root`; `chapter` and `edit` change what is on disk."""
+    """Writes the book under `root` unless one lies there; its methods change what is on disk."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        if root.exists():
+            return
         for folder in ("book", "chapters", "src/hybridseq", "requirements"):
             (root / folder).mkdir(parents=True)
         (root / "src/hybridseq/a_module.py").write_text("x = 1\n", encoding="utf-8")
@@ -113,4 +114,27 @@ class SmallBook:
 @pytest.fixture
 def small_book(tmp_path: Path) -> SmallBook:
     """A fresh small book of the test's own."""
+    return SmallBook(tmp_path / "project")
+
+
+@pytest.fixture
+def light_book(small_book: SmallBook) -> SmallBook:
+    """A small book that draws nothing: it runs faster, and its site would not build."""
+    small_book.source("figure", "None")
+    return small_book
+
+
+@pytest.fixture(scope="session")
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from hybridseq.site.build import build_site
+
+    small = SmallBook(tmp_path_factory.mktemp("built") / "project")
+    build_site(small.book)
+    return small.root
+
+
+@pytest.fixture
+def built_book(_built: Path, tmp_path: Path) -> SmallBook:
+    """A copy of a small book whose chapter has run and whose site stands."""
+    shutil.copytree(_built, tmp_path / "project")
     return SmallBook(tmp_path / "project")

@@ -64,6 +64,8 @@ class Execution:
 
 def find_execution(book: Book, chapter: Chapter, profile: str, parameters: dict | None = None) -> Execution | None:
     """The execution that belongs to what is on disk now, or None when the chapter has to be run (again)."""
+    if not chapter.path.is_file():
+        return None
     key = execution_key(book, chapter, profile, parameters)
     folder = _place(book, chapter, profile, key, parameters)
     return Execution(chapter, profile, key, folder) if (folder / "run.json").is_file() else None
