@@ -6,7 +6,7 @@ The tests, the chapter and the comparisons with other people's code all walk thr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Entry:
         name: as in the table.
         build: `build(ar)` makes the mixer with weights stored in that arithmetic.
         draw: `draw(rng, (..., seq_len))` gives its inputs as real arrays by name.
+        weights: what `build` stores in the mixer, as real arrays by name.
         formula: what Lemma 2.2 counts for one head, as a formula in d (head_dim = value_dim = d), N (state_dim), n (seq_len).
         count: the same as a function of seq_len, by hand, for the dimensions that `build` uses.
     """
@@ -40,12 +41,24 @@ class Entry:
     draw: Draw
     formula: str
     count: Callable[[int], int]
+    weights: dict[str, Any] = field(default_factory=dict)
+
+    def arrays(self, rng: np.random.Generator, seq_len: int, batch: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Random inputs and the weights, as real arrays by name: what an independent implementation needs."""
+        return self.draw(rng, (*batch, seq_len)) | self.weights
+
+    def run(self, ar, arrays: dict[str, Any]) -> np.ndarray:
+        """Outputs of the scan on such arrays, as real numbers (..., seq_len, value_dim)."""
+        mixer = self.build(ar)
+        return ar.values(mixer.scan(ar, self._stored(ar, mixer.input_type, arrays))[0])
+
+    @staticmethod
+    def _stored(ar, kind, arrays):
+        return kind(**{name: ar.array(arrays[name]) if name in arrays else None for name in kind.names()})
 
     def inputs(self, ar, rng: np.random.Generator, seq_len: int, batch: tuple[int, ...] = ()):
         """Random inputs stored in the arithmetic `ar`."""
-        arrays = self.draw(rng, (*batch, seq_len))
-        kind = self.build(ar).input_type
-        return kind(**{name: ar.array(arrays[name]) if name in arrays else None for name in kind.names()})
+        return self._stored(ar, self.build(ar).input_type, self.draw(rng, (*batch, seq_len)))
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
@@ -126,6 +139,7 @@ def catalogue(d: int = 5, n: int = 4, window: int = 8) -> list[Entry]:
             _qkv(d),
             "2 min(n, W) d",
             lambda t: 2 * min(t, window) * d,
+            {"window": window},
         ),
         Entry(
             "linear attention, normalised",
@@ -142,13 +156,20 @@ def catalogue(d: int = 5, n: int = 4, window: int = 8) -> list[Entry]:
             lambda t: (1 + d + square) * (d + 1),
         ),
         Entry("linear attention, plain", lambda ar: LinearAttention(d, normalise=False), _qkv(d), "d^2", lambda t: square),
-        Entry("retention", lambda ar: LinearAttention(d, normalise=False, decay=0.875), _qkv(d), "d^2", lambda t: square),
+        Entry("retention", lambda ar: LinearAttention(d, normalise=False, decay=1 - 2**-5), _qkv(d), "d^2", lambda t: square),
         Entry("GLA", lambda ar: GatedLinearAttention(d), _channel_gate(d, False), "d^2", lambda t: square),
         Entry("DeltaNet", lambda ar: DeltaRule(d, order="Q"), _delta(d, False), "d^2", lambda t: square),
         Entry("Gated DeltaNet", lambda ar: DeltaRule(d, order="Q"), _delta(d, True), "d^2", lambda t: square),
         Entry("KDA", lambda ar: KimiDeltaAttention(d), _channel_gate(d, True), "d^2", lambda t: square),
         Entry("RWKV-7", lambda ar: RWKV7(d), _rwkv(d), "d^2", lambda t: square),
-        Entry("Mamba", lambda ar: SelectiveScan(d, n, ar.array(a), ar.full((d,), 1)), _selective(d, n), "d N", lambda t: d * n),
+        Entry(
+            "Mamba",
+            lambda ar: SelectiveScan(d, n, ar.array(a), ar.full((d,), 1)),
+            _selective(d, n),
+            "d N",
+            lambda t: d * n,
+            {"a": a, "skip": np.ones(d)},
+        ),
         Entry("Mamba-2", lambda ar: StateSpaceDual(d, n), _dual(d, n), "d N", lambda t: d * n),
     ]
 
@@ -160,6 +181,7 @@ def companions(d: int = 5, n: int = 4, block_size: int = 4) -> list[Entry]:
         >>> [entry.name for entry in companions()]
         ['Mamba, P-form', 'Mamba, G-form', 'attention, block-sparse', 'short convolution']
     """
+    kernel = {"weight": _weights(7, d, 4), "bias": _weights(8, d)}
     wide = lambda rng, shape: {"x": rng.standard_normal((*shape, d))}  # noqa: E731
     return [
         Entry(
@@ -185,10 +207,11 @@ def companions(d: int = 5, n: int = 4, block_size: int = 4) -> list[Entry]:
         ),
         Entry(
             "short convolution",
-            lambda ar: ShortConvolution(ar.array(_weights(7, d, 4)), ar.array(_weights(8, d))),
+            lambda ar: ShortConvolution(ar.array(kernel["weight"]), ar.array(kernel["bias"])),
             wide,
             "(c - 1) d",
             lambda t: 3 * d,
+            kernel,
         ),
     ]
 
