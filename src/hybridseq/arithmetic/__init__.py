@@ -16,4 +16,4 @@ from hybridseq.arithmetic.integer import Integer
 from hybridseq.arithmetic.rational import Rational
 from hybridseq.arithmetic.rounding import TIE_RULES
 
-__all__ = ["TIE_RULES", "Arithmetic", "FixedPoint", "Float", "Integer"]
+__all__ = ["TIE_RULES", "Arithmetic", "FixedPoint", "Float", "Integer", "Rational"]

@@ -367,9 +367,10 @@ class FixedPoint(Arithmetic):
         """p_r = [e_r / Σ e]_s over the last axis, the denominator exact; all zeros stay zeros."""
         e = np.asarray(e)
         total = e.sum(axis=-1, keepdims=True)
+        scaled = e * self.one
         p = np.zeros(e.shape, dtype=self.dtype)
-        live = e != 0
-        p[live] = self.round_ratio(e[live] * self.one, np.broadcast_to(total, e.shape)[live])
+        live = (e != 0) & (2 * scaled >= total)  # below one half of a code every rule gives 0
+        p[live] = self.round_ratio(scaled[live], np.broadcast_to(total, e.shape)[live])
         return p
 
     def mix(self, p, v):
