@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hybridseq.arithmetic import Rational
 from hybridseq.evidence import Check
 from hybridseq.mixers.attention import Attention
 from hybridseq.mixers.block_sparse import BlockSparseAttention
@@ -120,6 +121,10 @@ def _contraction(n: int) -> np.ndarray:
     """A positive definite matrix of trace 1, so that I - Delta W_A shrinks nothing by more than Delta."""
     g = _weights(0, n, n)
     return g @ g.T / np.trace(g @ g.T)
+
+
+RATIONAL = ("linear attention, plain", "retention", "GLA", "DeltaNet", "Gated DeltaNet", "KDA", "RWKV-7", "Mamba-2")
+"""Entries of the table whose step uses only +, - and x, so that `check_identity` applies."""
 
 
 def catalogue(d: int = 5, n: int = 4, window: int = 8) -> list[Entry]:
@@ -239,6 +244,33 @@ def check_forms_agree(ar, entry: Entry, seq_lens=(1, 37, 63, 65), tolerance: flo
         cases=len(gaps),
         counterexample=None if passed else {"seq_len": worst, "difference": gaps[worst]},
         value={"difference": gaps[worst]},
+    )
+
+
+def check_identity(entry: Entry, seq_len: int = 7, draws: int = 3, seed: int = 0) -> Check:
+    """Scan equals parallel exactly, over the rationals, at random integer points with coordinates below 2^40 in size.
+
+    Both forms are polynomials in the inputs. One token raises the degree of the state by at most 4, the read by 1, so the
+    degree is at most 4 seq_len; two different polynomials of that degree agree at such a point with probability at most
+    4 seq_len / 2^41, by Schwartz and Zippel. Nothing is tolerated.
+
+    Raises:
+        ValueError: the mixer needs exp or a root, which leave the rationals.
+    """
+    ar, rng = Rational(), np.random.default_rng(seed)
+    mixer, wrong = entry.build(ar), None
+    for draw in range(draws):
+        shapes = entry.draw(rng, (seq_len,))
+        inputs = entry._stored(ar, mixer.input_type, {n: rng.integers(-(2**40), 2**40, a.shape) for n, a in shapes.items()})
+        stepped, whole = mixer.scan(ar, inputs)[0], mixer.parallel(ar, inputs)
+        if (stepped != whole).any() and wrong is None:
+            wrong = {"draw": draw, "first wrong entry": tuple(int(i) for i in np.argwhere(stepped != whole)[0])}
+    return Check(
+        name=f"{entry.name}: step = parallel, exactly",
+        passed=wrong is None,
+        scope=f"{draws} random integer points, seq_len {seq_len}, rational arithmetic",
+        cases=draws,
+        counterexample=wrong,
     )
 
 
