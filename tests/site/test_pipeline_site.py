@@ -54,10 +54,20 @@ def test_a_change_of_words_renders_without_executing(built_book):
     assert not (built_book.root / "_build/stage").exists()
 
 
+def test_the_box_stands_before_the_first_section_and_places_stay_right(built_book):
+    text = "# A small chapter\n\nOne line about it.\n\n## First section\n\nSee {numref}`fig-line`.\n\n{ref}`nowhere`"
+    built_book.source("title", text)
+    assert re.search(r'cell 1 \[id title\] "# A small chapter", near line (9|10): ', refused(built_book))
+    built_book.source("title", text.removesuffix("{ref}`nowhere`"))
+    build_site(built_book.book)
+    box = page(built_book, "chapters/04_small").select_one(".glance")
+    assert box.find_next("h2").get_text().startswith("First section")
+
+
 def test_the_box_at_the_top_tells_time_claims_and_download(built_book):
     box = page(built_book, "chapters/04_small").select_one(".glance")
     text = box.get_text(" ")
-    assert re.search(r"Run time \d+\.\d s \(quick profile", " ".join(text.split()))
+    assert re.search(r"Run time [\d.]+ s \(quick profile", " ".join(text.split()))
     assert "1 of 1 checked" in " ".join(text.split())
     (download,) = [link["href"] for link in box.find_all("a") if link["href"].endswith(".ipynb")]
     stored = json.loads((built_book.root / "_build/html/chapters" / download).read_text(encoding="utf-8"))

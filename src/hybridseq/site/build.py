@@ -128,10 +128,10 @@ def _cell_of_line(chapter: Chapter, cells: Sequence[dict], line: str | None) -> 
     index = number // _LINES_A_CELL - 1
     if not 0 <= index < len(cells):
         return chapter.label
-    origin = cells[index]["metadata"]["hybridseq"]["cell"]
+    origin = cells[index]["metadata"]["hybridseq"]
     stored = chapter.notebook()["cells"]
-    shown = stored[origin] if origin < len(stored) else None
-    return f"{cell_name(chapter, origin, shown)}, line {number % _LINES_A_CELL}"
+    shown = stored[origin["cell"]] if origin["cell"] < len(stored) else None
+    return f"{cell_name(chapter, origin['cell'], shown)}, near line {origin['line'] + number % _LINES_A_CELL}"
 
 
 def _site_key(stage: Path) -> str:

@@ -53,7 +53,7 @@ def at_a_glance(book: Book, execution: Execution, claims: Sequence[Claim]) -> st
     links = ", ".join(f'<a href="../book/claims.html#{ledger_anchor(c.entry.id)}">{escape(c.entry.id)}</a>' for c in own)
     lines = [
         f"- **Run time** {_seconds(record['wall_s'])} ({record['profile']} profile, one core){_full_time(book, chapter, record)}",
-        f"- **Hardware** any CPU, no accelerator; {record['peak_mb']:.0f} MB of memory at the peak",
+        f"- **Hardware** any CPU, no accelerator; {_megabytes(record['peak_mb'])} of memory at the peak",
         f"- **Claims** {len(decided)} of {len(own)} checked in this run" + (f": {links}" if links else ""),
         f"- **Notebook** {{download}}`{chapter.slug}.ipynb <../downloads/{chapter.slug}.ipynb>` (without outputs)",
     ]
@@ -148,19 +148,21 @@ def status_tables(executions: Sequence[Execution], claims: Sequence[Claim]) -> s
     parts = ["## Chapters", ""]
     if not executions:
         return "\n".join([*parts, "No chapter has been run.", ""])
-    header = "| chapter | profile | claims | wall time | processor time | peak memory | run at (UTC) |"
-    parts += [header, "|---|---|---|---:|---:|---:|---|", *(_status_row(execution, claims) for execution in executions)]
+    header = "| chapter | claims | wall time | processor time | peak memory |"
+    parts += [header, "|---|---|---:|---:|---:|", *(_status_row(execution, claims) for execution in executions)]
     records = [execution.record for execution in executions]
     wall, cpu, peak = sum(r["wall_s"] for r in records), sum(r["cpu_s"] for r in records), max(r["peak_mb"] for r in records)
-    parts += [f"| **all** | | | {_seconds(wall)} | {_seconds(cpu)} | {peak:.0f} MB | |", ""]
-    last = max(records, key=lambda record: record["began"])
+    parts += [f"| **all** | | {_seconds(wall)} | {_seconds(cpu)} | {_megabytes(peak)} |", ""]
+    first, last = min(record["began"] for record in records), max(records, key=lambda record: record["began"])
     parts += [
         "Each chapter runs in a process of its own with one thread; time and memory are those of that process.",
         "",
         "## Machine and versions",
         "",
-        "| | |",
+        "| what | this run |",
         "|---|---|",
+        f"| profile | {last['profile']} |",
+        f"| chapters ran (UTC) | {_when(first)} to {_when(last['began'])} |",
         f"| processor | {_line(last['cpu'])} |",
         f"| logical cores | {last['cores']} |",
         f"| system | {last['platform']} ({last['machine']}) |",
@@ -183,10 +185,9 @@ def _status_row(execution: Execution, claims: Sequence[Claim]) -> str:
     chapter, record = execution.chapter, execution.record
     own = [claim for claim in claims if claim.entry.chapter == chapter.number]
     decided = sum(claim.verdict != NOT_BUILT for claim in own)
-    began = record["began"].replace("T", " ").removesuffix("+00:00")
     link = f'<a href="../chapters/{chapter.slug}.html">{chapter.number}. {_title(execution)}</a>'
-    return (f"| {link} | {record['profile']} | {decided} of {len(own)} | {_seconds(record['wall_s'])} | "
-            f"{_seconds(record['cpu_s'])} | {record['peak_mb']:.0f} MB | {began} |")
+    return (f"| {link} | {decided} of {len(own)} | {_seconds(record['wall_s'])} | {_seconds(record['cpu_s'])} | "
+            f"{_megabytes(record['peak_mb'])} |")
 
 
 def _title(execution: Execution) -> str:
@@ -211,7 +212,17 @@ def _fill(book: Book, name: str, default: str, mark: str, content: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    if seconds < 10:
+        return f"{seconds:.1f}\u00a0s"
+    return f"{seconds:.0f}\u00a0s" if seconds < 120 else f"{seconds / 60:.1f}\u00a0min"
+
+
+def _megabytes(megabytes: float) -> str:
+    return f"{megabytes:.0f}\u00a0MB"
+
+
+def _when(moment: str) -> str:
+    return moment.replace("T", " ").removesuffix("+00:00")
 
 
 def _line(text: str) -> str:

@@ -58,23 +58,18 @@ def staged_config(book: Book) -> dict:
 def page_notebook(book: Book, execution: Execution, claims: Sequence[Claim]) -> dict:
     """The executed notebook as a page: the box after the title, numbered figures, links from verdicts to the ledger.
 
-    Each cell remembers its place in the stored chapter (`metadata.hybridseq.cell`), for messages about the page.
+    Each cell remembers where in the stored chapter it begins (`metadata.hybridseq`: cell, line), for messages about the page.
     """
     notebook = copy.deepcopy(execution.notebook)
     cells: list[dict] = []
     for index, cell in enumerate(notebook["cells"]):
-        cell.setdefault("metadata", {})["hybridseq"] = {"cell": index, "id": cell.get("id")}
+        cell.setdefault("metadata", {})["hybridseq"] = {"cell": index, "line": 0}
         cell["metadata"].pop("papermill", None)
         _link_to_ledger(cell)
         cells += number_figures(cell)
     title = title_cell(execution.chapter, cells)
-    box = {
-        "cell_type": "markdown",
-        "id": "at-a-glance",
-        "metadata": {"hybridseq": cells[title]["metadata"]["hybridseq"]},
-        "source": at_a_glance(book, execution, claims),
-    }
-    notebook["cells"] = [*cells[: title + 1], box, *cells[title + 1 :]]
+    box = at_a_glance(book, execution, claims)
+    notebook["cells"] = [*cells[:title], *_with_box(cells[title], box), *cells[title + 1 :]]
     notebook["metadata"].pop("papermill", None)
     return notebook
 
@@ -85,6 +80,21 @@ def title_cell(chapter: Chapter, cells: Sequence[dict]) -> int:
         if cell["cell_type"] == "markdown" and re.match(r"(\([^)\n]*\)=\n+)?# \S", source_of(cell).lstrip()):
             return index
     raise BookFailed(f"{chapter.label}: an empty page: no markdown cell begins with a title ('# ...')")
+
+
+def _with_box(cell: dict, box: str) -> list[dict]:
+    """The title's cell with the box after title and abstract, that is before its first section, if it has one."""
+    lines = source_of(cell).splitlines(keepends=True)
+    cut = next((number for number, line in enumerate(lines) if line.startswith("## ")), len(lines))
+    origin = cell["metadata"]["hybridseq"]
+    parts = [
+        {**cell, "source": "".join(lines[:cut])},
+        {"cell_type": "markdown", "id": "at-a-glance", "metadata": {"hybridseq": origin}, "source": box},
+    ]
+    if cut < len(lines):
+        rest = {**cell["metadata"], "hybridseq": {**origin, "line": cut}}
+        parts.append({**cell, "id": "after-the-box", "metadata": rest, "source": "".join(lines[cut:])})
+    return parts
 
 
 def _link_to_ledger(cell: dict) -> None:
