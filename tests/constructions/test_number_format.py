@@ -16,9 +16,9 @@ def rng():
 def all_checks(ar):
     return [
         nf.check_size([ar]),
-        nf.check_rounding(ar),
-        nf.check_pairs(ar),
-        nf.check_functions(ar, ar.codes()),
+        nf.check_rounding([ar]),
+        nf.check_pairs([ar]),
+        nf.check_functions([ar], rng()),
         *nf.check_vectors([ar], rng(), count=40),
     ]
 
@@ -35,6 +35,11 @@ def test_every_s_to_12_on_vectors():
     checks = nf.check_vectors([FixedPoint(s) for s in range(1, 13)], rng(), count=5)
     assert all(c.passed for c in checks)
     assert all("F_1 to F_12" in c.scope for c in checks)
+
+
+def test_functions_at_every_s_to_12():
+    check = nf.check_functions([FixedPoint(s) for s in range(1, 13)], rng(), count=40)
+    assert check.passed and check.cases > 2 * 12 * 30
 
 
 @dataclass(frozen=True)
@@ -107,4 +112,4 @@ def test_wrong_saturation_is_noticed():
             return super().max_code + 1
 
     assert not nf.check_size([OneStepTooFar(2)]).passed
-    assert not nf.check_rounding(OneStepTooFar(2)).passed
+    assert not nf.check_rounding([OneStepTooFar(2)]).passed

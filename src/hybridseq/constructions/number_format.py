@@ -60,33 +60,51 @@ def check_size(formats: Iterable[FixedPoint]) -> Check:
     return Check.equal("the members, their number, their end and their spacing", got, expected, _span(formats), names)
 
 
-def check_rounding(ar: FixedPoint) -> Check:
+def check_rounding(formats: Iterable[FixedPoint]) -> Check:
     """Every eighth of a spacing from below −B_s to above B_s, so all midpoints are among them."""
-    d = Definition(ar.s, ar.ties)
-    reach = 8 * (ar.max_code + 4)
-    points = [Fraction(k, 8 * ar.one) for k in range(-reach, reach + 1)]
-    scope = f"{ar.name}, every eighth of a spacing, ends and midpoints included"
-    expected = to_codes([d.round(x) for x in points], ar.s)
-    return Check.equal("rounding: nearest member, ties, saturation", ar.array(points), expected, scope, points)
+    formats, got, expected, inputs = list(formats), [], [], []
+    for ar in formats:
+        d, reach = Definition(ar.s, ar.ties), 8 * (ar.max_code + 4)
+        points = [Fraction(k, 8 * ar.one) for k in range(-reach, reach + 1)]
+        got += ar.array(points).tolist()
+        expected += to_codes([d.round(x) for x in points], ar.s)
+        inputs += [f"{ar.name}: {x}" for x in points]
+    scope = f"{_span(formats)}, every eighth of a spacing, ends and midpoints included"
+    return Check.equal("rounding: nearest member, ties, saturation", got, expected, scope, inputs)
 
 
-def check_pairs(ar: FixedPoint) -> Check:
+def check_pairs(formats: Iterable[FixedPoint]) -> Check:
     """⊕, ⊖ and ⊗ on every pair of members."""
-    d, codes = Definition(ar.s, ar.ties), ar.codes()
-    a, b = (grid.ravel() for grid in np.meshgrid(codes, codes, indexing="ij"))
-    got = np.stack([ar.add(a, b), ar.sub(a, b), ar.mul(a, b)], axis=-1)
-    pairs = list(zip(reals(a, ar.s), reals(b, ar.s), strict=True))
-    expected = [to_codes([d.add(x, y), d.sub(x, y), d.mul(x, y)], ar.s) for x, y in pairs]
-    return Check.equal("sum, difference and product, each rounded", got, expected, f"{ar.name}, every pair of members", pairs)
+    formats, got, expected, inputs = list(formats), [], [], []
+    for ar in formats:
+        d, codes = Definition(ar.s, ar.ties), ar.codes()
+        a, b = (grid.ravel() for grid in np.meshgrid(codes, codes, indexing="ij"))
+        got += np.stack([ar.add(a, b), ar.sub(a, b), ar.mul(a, b)], axis=-1).tolist()
+        for x, y in zip(reals(a, ar.s), reals(b, ar.s), strict=True):
+            expected.append(to_codes([d.add(x, y), d.sub(x, y), d.mul(x, y)], ar.s))
+            inputs.append(f"{ar.name}: {x}, {y}")
+    scope = f"{_span(formats)}, every pair of members"
+    return Check.equal("sum, difference and product, each rounded", got, expected, scope, inputs)
 
 
-def check_functions(ar: FixedPoint, codes) -> Check:
-    """exp and the logistic function on ``codes``: Arb's balls against enclosures by the exponential series."""
-    d, codes = Definition(ar.s, ar.ties), np.asarray(codes, dtype=ar.dtype)
-    got = np.stack([ar.exp(codes), ar.sigmoid(codes)], axis=-1)
-    expected = [to_codes([d.exp(x), d.sigmoid(x)], ar.s) for x in reals(codes, ar.s)]
-    scope = f"{ar.name}, {len(codes):,} codes"
-    return Check.equal("exp and the logistic function, correctly rounded", got, expected, scope, codes)
+def check_functions(formats: Iterable[FixedPoint], rng: np.random.Generator, count: int = 512) -> Check:
+    """exp and the logistic function: Arb's balls against enclosures by the exponential series.
+
+    All codes where the functions are not constant, or ``count`` drawn ones where there are more; both ends always.
+    """
+    formats, got, expected, inputs = list(formats), [], [], []
+    for ar in formats:
+        reach = min(ar.max_code, (ar.s + 2) * ar.one)
+        codes = np.arange(-reach, reach + 1)
+        if len(codes) > count:
+            codes = np.unique(np.concatenate([[-reach, 0, reach], rng.choice(codes, count - 3, replace=False)]))
+        codes = np.unique(np.concatenate([[-ar.max_code], codes, [ar.max_code]])).astype(ar.dtype)
+        d = Definition(ar.s, ar.ties)
+        got += np.stack([ar.exp(codes), ar.sigmoid(codes)], axis=-1).tolist()
+        expected += [to_codes([d.exp(x), d.sigmoid(x)], ar.s) for x in reals(codes, ar.s)]
+        inputs += [f"{ar.name}: code {c}" for c in codes.tolist()]
+    scope = f"{_span(formats)}, all codes between the saturated ends, or {count:,} drawn where there are more"
+    return Check.equal("exp and the logistic function, correctly rounded", got, expected, scope, inputs)
 
 
 def check_vectors(formats: Iterable[FixedPoint], rng: np.random.Generator, count: int = 20, length: int = 6) -> list[Check]:
