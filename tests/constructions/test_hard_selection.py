@@ -21,6 +21,7 @@ from hybridseq.constructions.hard_selection import (
     check_selection,
     leak,
     m0,
+    over,
     raw_gain,
     score_code,
     selects,
@@ -152,6 +153,14 @@ def test_one_flipped_bit_of_one_address_is_noticed():
     close = HardSelection(Codebook("spoiled", words, distance=4), 2, strict=False)
     assert not check_all_pairs(close).passed
     assert not check_selection(close).passed
+
+
+def test_one_broken_head_among_several_is_noticed():
+    heads = [HardSelection(reed_muller(), s, "raw") for s in (2, 3)]
+    merged = over(check_all_pairs, heads)
+    assert merged.passed and merged.cases == 512 and "s = 3 raw (m = 8)" in merged.scope
+    merged = over(check_all_pairs, [*heads, HardSelection(reed_muller(), 2, "sqrt", strict=False)])
+    assert not merged.passed and merged.counterexample["distance"] == 4
 
 
 def test_a_code_below_the_threshold_is_noticed():

@@ -19,6 +19,7 @@ from math import isqrt
 import numpy as np
 
 from hybridseq.arithmetic import FixedPoint, Float
+from hybridseq.arithmetic.transcendental import rounded_code
 from hybridseq.codes import Codebook
 from hybridseq.evidence import Check
 from hybridseq.mixers import Attention, Head
@@ -30,7 +31,7 @@ SCALINGS = {
     "raw": "score = <q, k>: what the printed condition on m_0 fits; a head with total gain sqrt(d_h)",
     "dim": "score = <q, k> / d_h: as printed; impossible",
 }
-_BLOCK = 512  # queries at once: 512 x 4096 scores are 16 MB as int64
+_BLOCK_SCORES = 1 << 21  # scores held at once: 512 queries x 4096 keys, 16 MB as int64
 
 
 # thresholds ---------------------------------------------------------------------------------------------------------------
@@ -43,9 +44,12 @@ def zero_score(s: int) -> int:
     >>> [zero_score(s) for s in (2, 3, 4)]
     [-9, -23, -56]
     """
-    ar = FixedPoint(s)
-    codes = np.arange(-min(ar.max_code, (s + 2) * ar.one), 1)  # exp(-(s + 2)) is below delta / 2
-    return int(codes[ar.exp(codes) == 0].max())
+    FixedPoint(s)
+    low, high = -((s + 2) << s), 0  # exp(-(s + 2)) rounds to 0, exp(0) to 1, and between them it keeps order
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rounded_code("exp", middle, s) == 0 else (low, middle)
+    return low
 
 
 def _scale_square(m: int, scaling: str) -> int:
@@ -264,17 +268,22 @@ class HardSelection:
             ar: the arithmetic; F_s for the lemma, `Float` for the soft head.
             query_words (num_queries, m), key_words (num_keys, m): signs. values (num_keys, value_dim): stored numbers.
 
-        Memory: about 512 x num_keys numbers at a time.
+        Memory: a block holds about two million scores, whatever the number of queries.
         """
         head, outputs = self.head, []
         keys = self.tokens(ar, np.ones_like(key_words), key_words, values)
         k, v = head.input(ar, keys, "k"), head.input(ar, keys, "v")
-        for start in range(0, len(query_words), _BLOCK):
-            block = query_words[start : start + _BLOCK]
+        rows = _block_rows(len(key_words))
+        for start in range(0, len(query_words), rows):
+            block = query_words[start : start + rows]
             asking = self.tokens(ar, block, np.ones_like(block), ar.zeros((len(block), self.value_dim)))
             part = head.core.partial(ar, head.input(ar, asking, "q"), k, v)
             outputs.append(head.core.finish(ar, part))
         return ar.concat(outputs, axis=0)
+
+
+def _block_rows(num_keys: int) -> int:
+    return max(16, _BLOCK_SCORES // num_keys)
 
 
 def _signs(ar, words):
@@ -302,7 +311,7 @@ def check_norm_is_identity(selection: HardSelection) -> Check:
     head = replace(selection, gain=1, strict=False).head
     x = selection.tokens(ar, words, words, ar.zeros((len(words), selection.value_dim)))
     plain = np.stack([head.maps[name].apply(ar, x) for name in ("q", "k")])
-    scope = f"all words of {_where(selection)}"
+    scope = f"all {len(words):,} words, {_where(selection)}"
     return Check.equal("RMS norm is the identity on q and k", ar.rms_norm(plain), plain, scope=scope)
 
 
@@ -312,8 +321,9 @@ def check_all_pairs(selection: HardSelection) -> Check:
     x = selection.tokens(ar, words, words, ar.zeros((len(words), selection.value_dim)))
     q, k = head.input(ar, x, "q"), head.input(ar, x, "k")
     counterexample = None
-    for start in range(0, len(words), _BLOCK):
-        z = ar.scores(q[start : start + _BLOCK], k, selection.scaling)
+    rows = _block_rows(len(words))
+    for start in range(0, len(words), rows):
+        z = ar.scores(q[start : start + rows], k, selection.scaling)
         e = ar.exp(z)
         expected = np.where(start + np.arange(len(z))[:, None] == np.arange(len(words)), ar.one, 0)
         wrong = np.argwhere(e != expected)
@@ -394,6 +404,31 @@ def check_causal(selection: HardSelection, seed: int = 0, seq_len: int | None = 
         "each token of a causal sequence returns the value it asks for, or 0 if that lies ahead", got, expected, inputs=queries,
         scope=f"{seq_len:,} tokens, {_where(selection)}, seed {seed}",
     )  # fmt: skip
+
+
+def over(check, selections, **options) -> Check:
+    """One Check from the same check on several heads: all must pass, cases add up, the first counter-example is kept.
+
+    Args:
+        check: one of the checks above. selections: heads. options: passed on to the check.
+
+    Example:
+        >>> from hybridseq.codes import golay
+        >>> over(check_no_match, [HardSelection(golay(), 2, "raw"), HardSelection(golay(), 2, "sqrt")]).cases
+        4096
+    """
+    outcomes = [check(selection, **options) for selection in selections]
+    first_bad = next((outcome for outcome in outcomes if not outcome.passed), outcomes[0])
+    what = outcomes[0].scope.split(f", {selections[0].codebook.name}")[0]
+    heads = ", ".join(f"s = {h.s} {h.scaling} (m = {h.m})" for h in selections)
+    return Check.true(
+        outcomes[0].name,
+        all(outcome.passed for outcome in outcomes),
+        scope=f"{what}; heads: {heads}",
+        cases=sum(outcome.cases for outcome in outcomes),
+        counterexample=first_bad.counterexample,
+        value={key: entry for outcome in outcomes for key, entry in outcome.value.items()},
+    )
 
 
 # the soft head ------------------------------------------------------------------------------------------------------------
