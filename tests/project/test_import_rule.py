@@ -20,7 +20,8 @@ def lint(root: Path) -> subprocess.CompletedProcess:
 
 
 ROOMS = (
-    "arithmetic", "codes", "evidence", "residual", "mixers", "figures", "oracles", "models", "constructions", "bounds", "site",
+    "arithmetic", "codes", "evidence", "rng", "residual", "mixers", "figures", "oracles",
+    "models", "constructions", "bounds", "site",
 )
 
 
@@ -48,6 +49,7 @@ def test_rooms_keep_to_their_floors(project_root):
         ("codes", "import hybridseq.site.cli"),
         ("constructions", "import hybridseq.bounds"),
         ("mixers", "import hybridseq.figures"),
+        ("oracles", "import hybridseq.arithmetic"),
     ],
 )
 def test_a_planted_import_is_refused(skeleton, room, line):
