@@ -40,6 +40,24 @@ def drop_live_code_scripts(app, pagename, templatename, context, doctree):
         )
 
 
+def mend_markup(app, pagename, templatename, context, doctree):
+    """Two slips of other people's HTML that confuse screen readers and links.
+
+    docutils calls a bibliography a list and its entries something else; sphinx-proof gives every proof of a page the same id.
+    """
+    if "body" in context:
+        body = context["body"].replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+        context["body"] = re.sub(r' id="(?:proof|[a-z]+)-content"| id="proof"(?=[ >])', "", body)
+
+
+def name_symbol_links(app, doctree, docname):
+    """A link that shows nothing but a formula gets a title, so that it has a name where formulas are not read."""
+    for link in doctree.findall(nodes.reference):
+        formulas = list(link.findall(nodes.math))
+        if formulas and link.astext() == "".join(formula.astext() for formula in formulas):
+            link["reftitle"] = f"Notation: {link.astext()}"
+
+
 def hide_buttons_without_address(app, config):
     """Without a public address there is nothing that a launch, issue or source button could point to."""
     options = dict(config.html_theme_options)
@@ -78,5 +96,7 @@ class ClaimRole(SphinxRole):
 def setup(app):
     app.add_role("claim", ClaimRole())
     app.connect("config-inited", hide_buttons_without_address, priority=100)
+    app.connect("doctree-resolved", name_symbol_links, priority=900)
     app.connect("html-page-context", drop_live_code_scripts, priority=900)
+    app.connect("html-page-context", mend_markup, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
