@@ -134,6 +134,14 @@ def test_gates_exact_for_larger_formats(s):
     assert gates.tolist() == [ar.one // 2, 3 * ar.one // 4, ar.one // 4]
 
 
+def test_eigenvalues_in_real_arithmetic():
+    both = pc.ideal_transition(pc.F) @ pc.ideal_transition(pc.G)
+    assert pc.eigenvalues(both) == {(1, 1): Fraction(3, 32), (1, -1): Fraction(3, 64)}
+    assert pc.eigenvalues(pc.ideal_transition(pc.T)) == {(1, 1): Fraction(3, 16), (1, -1): Fraction(3, 4)}
+    with pytest.raises(ValueError, match="eigenvector"):
+        pc.eigenvalues(pc.ideal_transition(pc.Z))
+
+
 def test_negative_eigenvalue():
     for arithmetic in (Float(), FixedPoint(2), FixedPoint(8)):
         assert pc.check_negative_eigenvalue(arithmetic, 8).passed

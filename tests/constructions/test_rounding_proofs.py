@@ -21,6 +21,8 @@ PROVED = {
     "kappa above 2/3": lambda: rp.kappa_interval(rp.ABOVE_TWO_THIRDS),
     "doubled cell": rp.cell_table,
     "doubled cell, order B": lambda: rp.cell_table(order="B", interval=rp.ABOVE_TWO_THIRDS),
+    "kappa from s = 4": lambda: rp.kappa_interval(Interval(high=Fraction(23, 32)), smallest_s=4),
+    "doubled cell, ties to even, from s = 4": lambda: rp.cell_table(ties="even", interval=Interval(high=Fraction(23, 32))),
     "zero": rp.zero_absorbs,
     "nine rows": rp.seven_fall,
     "toggle A": lambda: rp.cell_table("toggle", "A"),
@@ -40,6 +42,11 @@ PROVED = {
 def test_proved(name):
     check = PROVED[name]().prove()
     assert check.passed and check.value["answer"] == "unsat", check
+
+
+@pytest.mark.parametrize("ties", TIE_RULES)
+def test_wide_inner_product_is_proved_under_every_tie_rule(ties):
+    assert rp.cell_table(ties=ties, products="wide").prove().passed
 
 
 REFUTED = {
@@ -75,6 +82,8 @@ def test_other_programs_are_rejected(programs):
 
 def test_other_intervals_of_kappa_are_rejected():
     assert not rp.kappa_interval(Interval(Fraction(7, 10))).prove().passed
+    assert not rp.kappa_interval(Interval(high=Fraction(23, 32)), smallest_s=2).prove().passed
+    assert not rp.cell_table(products="wide", interval=Interval(closed_below=True)).prove().passed
     assert not rp.kappa_interval(Interval(high=Fraction(7, 10))).prove().passed
     assert not rp.rounded_once("toggle", Interval(Fraction(1, 2))).prove().passed
 
@@ -89,6 +98,8 @@ def test_orders_that_depend_on_s_are_refused():
         rp.cell_table(order="C")
     with pytest.raises(ValueError, match="tie rule"):
         rp.cell_table(ties="nearest")
+    with pytest.raises(ValueError, match="smallest_s"):
+        rp.kappa_interval(smallest_s=5)
     with pytest.raises(ValueError, match="direction"):
         ar = rp.SymbolicCodes()
         ar.l2_norm(ar.array([2, 3]))

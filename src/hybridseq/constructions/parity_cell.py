@@ -385,6 +385,28 @@ def check_negative_eigenvalue(arithmetic, max_length: int) -> Check:
     )  # fmt: skip
 
 
+def ideal_transition(update: Update) -> np.ndarray:
+    """alpha (I - beta k k^T) in real arithmetic with the exactly normalised key, as Fractions (the square root drops out)."""
+    d = np.array([Fraction(x) for x in update.direction], dtype=object)
+    eye = np.eye(len(d), dtype=int).astype(object)
+    return update.alpha * (eye - update.beta * np.outer(d, d) / (d @ d))
+
+
+def eigenvalues(matrix) -> dict[tuple[int, int], Fraction]:
+    """Exact eigenvalues of a symmetric 2 x 2 matrix whose eigenvectors are (1, 1) and (1, -1).
+
+    Raises:
+        ValueError: the matrix has other eigenvectors.
+    """
+    found = {}
+    for v in ((1, 1), (1, -1)):
+        image = np.asarray(matrix) @ np.array(v)
+        if image[0] * v[1] != image[1] * v[0]:
+            raise ValueError(f"{v} is no eigenvector of {np.asarray(matrix).tolist()}")
+        found[v] = Fraction(image[0]) / v[0]
+    return found
+
+
 # rounding orders and tie rules --------------------------------------------------------------------------------------------
 VARIANTS = (
     ("A", "rounded"), ("A", "wide"), ("B", "rounded"), ("B", "wide"), ("C", "rounded"), ("D", "rounded"), ("Q", "rounded"),

@@ -144,15 +144,11 @@ class SymbolicCodes:
             return self._named(self._round(_real(plain.factor) * z3.ToReal(n)))
         if z3.is_int_value(n):
             return self._named(self._round(_real(plain.factor * n.as_long()) * KAPPA))
-        multiples = [(j, _real(plain.factor * j) * KAPPA) for j in range(-WINDOW, WINDOW + 1)]
         if self.ties == "any":
-            exact = z3.FreshReal("outside")  # arbitrary outside the window
-            for j, multiple in multiples:
-                exact = z3.If(n == j, multiple, exact)
-            return self._named(self._round(exact))
+            return self._named(self._round(_exact_multiple(plain, n)))
         term = self._named()  # arbitrary outside the window
-        for j, multiple in multiples:
-            term = z3.If(n == j, self._round(multiple), term)
+        for j in range(-WINDOW, WINDOW + 1):
+            term = z3.If(n == j, self._round(_real(plain.factor * j) * KAPPA), term)
         return self._named(term)
 
     def mul(self, a, b):
@@ -172,6 +168,11 @@ class SymbolicCodes:
             total = self.add(total, terms[..., i])
         return total
 
+    def wide_dot(self, x, y, scale="raw"):
+        """Exact products, summed exactly, rounded once. x: codes, y: plain numbers."""
+        terms = _elementwise(lambda n, plain: _exact_multiple(plain, n), x, y)
+        return _elementwise(lambda r, _: self._named(self._round(r)), terms.sum(axis=-1), 0)
+
 
 def _elementwise(operation: Callable, a, b) -> np.ndarray:
     a, b = np.broadcast_arrays(np.asarray(a, dtype=object), np.asarray(b, dtype=object))
@@ -179,6 +180,18 @@ def _elementwise(operation: Callable, a, b) -> np.ndarray:
     for index in np.ndindex(a.shape):
         out[index] = operation(a[index], b[index])
     return out
+
+
+def _exact_multiple(plain: Plain, n) -> z3.ArithRef:
+    """plain times the code n as a real term; with kappa in it, arbitrary outside the window."""
+    if plain.factor == 0 or not plain.times_kappa:
+        return _real(plain.factor) * z3.ToReal(n)
+    if z3.is_int_value(n):
+        return _real(plain.factor * n.as_long()) * KAPPA
+    exact = z3.FreshReal("outside")
+    for j in range(-WINDOW, WINDOW + 1):
+        exact = z3.If(n == j, _real(plain.factor * j) * KAPPA, exact)
+    return exact
 
 
 def _real(value: Fraction) -> z3.RatNumRef:
@@ -322,7 +335,12 @@ def _run(ar: SymbolicCodes, core: DeltaRule, rows, updates):
 
 
 def cell_table(
-    scheme: str = "doubled", order: str = "A", ties: str | None = None, interval: Interval = SHARED, programs=None
+    scheme: str = "doubled",
+    order: str = "A",
+    ties: str | None = None,
+    interval: Interval = SHARED,
+    programs=None,
+    products: str = "rounded",
 ) -> Obligation:
     """The transition table of the parity cell for all s >= 2: bit 0 keeps both states, bit 1 exchanges them (Lemma 5.2).
 
@@ -330,12 +348,13 @@ def cell_table(
         scheme: "doubled" or "toggle". order: A, B, D or Q.
         ties: default "zero" for the doubled cell, "any" for the toggle. interval: the premise about kappa.
         programs: (updates of bit 0, updates of bit 1) instead of the scheme's own, to see what else the solver rejects.
+        products: "rounded", or "wide" for an inner product that is exact and rounded once.
 
     Raises:
         ValueError: an order in which s does not drop out (C, W, M), an unknown tie rule.
     """
     ties = ties or ("zero" if scheme == "doubled" else "any")
-    core, cases = DeltaRule(2, 2, order=order), []
+    core, cases = DeltaRule(2, 2, order=order, products=products), []
     for bit, program in enumerate(programs or SCHEMES[scheme]):
         for here, there in zip(STATES[scheme], STATES[scheme][:: -1 if bit else 1], strict=True):
             ar = SymbolicCodes(ties)
@@ -343,11 +362,11 @@ def cell_table(
             cases.append(_case(f"row {here}, bit {bit}", ar, interval, after, [list(there), [0, 0]]))
 
     def replay(s, kappa):
-        cell = ParityCell(FixedPoint(s, "zero" if ties == "any" else ties), scheme, order=order, kappa=kappa)
-        return check_transitions(cell)
+        rule = "zero" if ties == "any" else ties
+        return check_transitions(ParityCell(FixedPoint(s, rule), scheme, order=order, products=products, kappa=kappa))
 
     return Obligation(
-        f"transition table, {scheme}, order {order}, all s",
+        f"transition table, {scheme}, order {order}{', wide <x,k>' if products == 'wide' else ''}, all s",
         "bit 0 keeps both states, bit 1 exchanges them, the second row stays 0",
         _scope(interval, ties), tuple(cases), None if programs else replay,
     )  # fmt: skip
@@ -376,21 +395,28 @@ def seven_fall(interval: Interval = SHARED) -> Obligation:
     )  # fmt: skip
 
 
-def kappa_interval(interval: Interval = SHARED) -> Obligation:
-    """kappa_s = [1/sqrt 2]_s lies in the interval for every s >= 2.
+def kappa_interval(interval: Interval = SHARED, smallest_s: int = 2) -> Obligation:
+    """kappa_s = [1/sqrt 2]_s lies in the interval for every s >= smallest_s, which is 2, 3 or 4.
 
     With D = 2^s the code n of kappa_s is the integer nearest to D / sqrt 2, that is (2n - 1)^2 <= 2 D^2 <= (2n + 1)^2 with n >= 1
     (no tie: the squares are odd). Every D = 2^s with s >= 2 is 4, 8 or a multiple of 16, and that is all the proof uses.
+
+    Raises:
+        ValueError: another smallest_s.
     """
+    if smallest_s not in (2, 3, 4):
+        raise ValueError(f"smallest_s={smallest_s!r}: must be 2, 3 or 4")
     n, u, d = z3.Ints("n u D")
-    powers = z3.And(u >= 1, z3.Or(d == 4, d == 8, d == 16 * u))
+    small = [2**s for s in range(smallest_s, 4)]
+    powers = z3.And(u >= 1, z3.Or([d == power for power in small] + [d == 16 * u]))
     nearest_code = z3.And(n >= 1, (2 * n - 1) * (2 * n - 1) <= 2 * d * d, 2 * d * d <= (2 * n + 1) * (2 * n + 1))
     low, high = interval.low, interval.high
     above = n * low.denominator >= d * low.numerator if interval.closed_below else n * low.denominator > d * low.numerator
     case = Case("n / D", (powers, nearest_code), z3.And(above, n * high.denominator <= d * high.numerator))
     return Obligation(
-        f"kappa_s in {interval}, all s", f"the code n nearest to D/sqrt 2 has n/D in {interval}",
-        "every D that is 4, 8 or a positive multiple of 16", (case,),
+        f"kappa_s in {interval}, all s" + (f" >= {smallest_s}" if smallest_s > 2 else ""),
+        f"the code n nearest to D/sqrt 2 has n/D in {interval}",
+        f"every D that is {''.join(f'{power}, ' for power in small)}or a positive multiple of 16".replace("is or", "is"), (case,),
     )  # fmt: skip
 
 
