@@ -100,7 +100,7 @@ def publish(
     record = FigureRecord(name, finding, caption, alt)
     if not isinstance(fig, Figure):
         given = type(fig).__name__
-        raise ValueError(f"publish(fig={given}): fig must be a matplotlib Figure, as plt.subplots gives")  # noqa: TRY004
+        raise ValueError(f"publish(fig={given}): fig must be a matplotlib Figure, as plt.subplots gives")
     if not fig.axes:
         raise ValueError("publish(fig): the figure has no axes; draw something before publishing it")
     data, width = _png(fig)
