@@ -19,6 +19,8 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 LOCK    := -c requirements/lock.txt -c requirements/torch.txt
 INDEX   := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 
+INSTALL_FAILED = tail -n 15 .venv/install.log; echo "pip failed; the whole of it: .venv/install.log"; exit 1
+
 .DEFAULT_GOAL := help
 .PHONY: help book test env oracle lock doctor lint clean
 
@@ -40,16 +42,18 @@ $(OK): pyproject.toml requirements/lock.txt requirements/torch.txt Makefile
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "Python has no venv here: install it (Debian, Ubuntu: sudo apt-get install python3-venv)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing torch and the book's packages into .venv/ (first time: a few minutes)"
-	@$(PIP) install --quiet $(INDEX) -r requirements/torch.txt
-	@$(PIP) install --quiet $(LOCK) -e '.[book,dev]'
+	@echo "Setting up .venv/ (the first time takes some minutes): torch"
+	@$(PIP) install $(INDEX) -r requirements/torch.txt >.venv/install.log 2>&1 || { $(INSTALL_FAILED); }
+	@echo "Setting up .venv/: the book's packages"
+	@$(PIP) install $(LOCK) -e '.[book,dev]' >>.venv/install.log 2>&1 || { $(INSTALL_FAILED); }
 	@touch $@
 
 # Reference code of other projects, read as source: apart from the rest, and never a reason to stop. Without --no-cache-dir pip
 # would keep the wheel without kernels and hand it out later where kernels are wanted.
 $(ORACLE): $(OK) requirements/oracle.txt
-	@if $(PIP) install --quiet $(LOCK) setuptools wheel packaging ninja >.venv/oracle.log 2>&1 && \
-	  MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE $(PIP) install --quiet --no-build-isolation --no-deps --no-cache-dir \
+	@echo "Setting up .venv/: the oracles"
+	@if $(PIP) install $(LOCK) setuptools wheel packaging ninja >.venv/oracle.log 2>&1 && \
+	  MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE $(PIP) install --no-build-isolation --no-deps --no-cache-dir \
 	    -r requirements/oracle.txt >>.venv/oracle.log 2>&1; \
 	then echo ok >$@; \
 	else echo missing >$@; echo "Oracles not installed, their checks show as not run here (why: .venv/oracle.log; again: make oracle)"; fi
