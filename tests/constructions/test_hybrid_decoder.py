@@ -84,6 +84,8 @@ def test_cold_start(s):
 def test_it_is_a_decoder_that_answers_without_scratch():
     decoder = HybridDecoder(4, 2)
     (prompts,) = pcr.every(4)
+    assert_passed(hd.check_greedy(decoder))
+    assert not hd.check_greedy(decoder.with_weight("logits", "MARK", "1", 2)).passed
     done = decoder.model.generate(decoder.ar, prompts.tokens, budget=0)
     assert done.answer == tuple(prompts.labels.tolist()) and set(done.scratch) == {()}
     assert decoder.model.state_numbers(12) == 4 + 12 * (2 * decoder.codebook.m + decoder.codebook.m) + 12 * (

@@ -364,12 +364,13 @@ def check_answers(decoders, num: int | None = None, seed: int = 0, full: bool = 
     results = [first_failure(decoder, num, seed, full) for decoder in decoders]
     total, wrong = (sum(result[i] for result in results) for i in (0, 1))
     sizes = sorted(decoder.n for decoder in decoders)
-    which = f"n = {sizes[0]}" if len(sizes) == 1 else f"n = {sizes[0]}..{sizes[-1]}"
-    number = "all" if num is None else f"{num} random"
+    together = len(sizes) > 1 and sizes == list(range(sizes[0], sizes[-1] + 1))
+    which = f"n = {sizes[0]}..{sizes[-1]}" if together else f"n = {', '.join(map(str, sizes))}"
+    number = "all prompts" if num is None else f"{num} random prompts{' each' if len(sizes) > 1 else ''}"
     return Check.true(
         f"one step answers every prompt ({decoders[0].describe()})",
         wrong == 0,
-        f"{number} prompts, {which}, {'full causal pass' if full else 'last position'}",
+        f"{number}, {which}, {'full causal pass' if full else 'last position'}",
         cases=total,
         counterexample=next((result[2] for result in results if result[2]), None),
         value={"wrong": wrong},
@@ -379,6 +380,18 @@ def check_answers(decoders, num: int | None = None, seed: int = 0, full: bool = 
 def check_every_prompt(max_n: int, s: int, scale: str = "sqrt", full: bool = False, **options) -> Check:
     """Theorem 5.3 on all prompts with n <= max_n (3,586 prompts for max_n = 8); options go to `HybridDecoder`."""
     return check_answers((HybridDecoder(n, s, scale, **options) for n in range(1, max_n + 1)), full=full)
+
+
+def check_greedy(decoder: HybridDecoder) -> Check:
+    """Greedy decoding with scratch budget 0 emits the right answer as its first token, on all prompts of the decoder's n."""
+    answers, labels, shown = [], [], []
+    for prompts in pcr.every(decoder.n, decoder.encoding):
+        done = decoder.model.generate(decoder.ar, prompts.tokens, budget=0)
+        answers += [-1 if answer is None else answer for answer in done.answer]
+        labels += prompts.labels.tolist()
+        shown += [prompts.text(row) for row in range(len(prompts))]
+    scope = f"all prompts, n = {decoder.n}, {decoder.describe()}"
+    return Check.equal("the first generated token is the answer, scratch budget 0", answers, labels, scope, inputs=shown)
 
 
 def check_stages(decoder: HybridDecoder, num: int | None = None, seed: int = 0) -> Check:
