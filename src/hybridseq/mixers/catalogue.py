@@ -293,6 +293,26 @@ def check_state_count(ar, entry: Entry, seq_lens=(1, 7, 8, 9, 40)) -> Check:
     )
 
 
+def together(name: str, checks: list[Check], value: dict[str, Any] | None = None) -> Check:
+    """One check that passes when all do, over the sum of their cases; it keeps the first counter-example.
+
+    Raises:
+        ValueError: no check, or checks of more than three different scopes.
+    """
+    scopes = list(dict.fromkeys(check.scope for check in checks))
+    if not 1 <= len(scopes) <= 3:
+        raise ValueError(f"checks: {len(checks)} checks with {len(scopes)} scopes; give one or more with up to 3 scopes")
+    failed = next((check for check in checks if not check.passed), None)
+    return Check(
+        name=name,
+        passed=failed is None,
+        scope="; ".join(scopes),
+        cases=sum(check.cases for check in checks),
+        counterexample=None if failed is None else {"check": failed.name, "case": failed.counterexample},
+        value=value or {},
+    )
+
+
 def carried_numbers(mixer, state) -> int:
     """Numbers in a state, by looking at its arrays."""
     if isinstance(mixer, ShortConvolution):
