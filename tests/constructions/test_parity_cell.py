@@ -149,8 +149,9 @@ def test_negative_eigenvalue():
 
 @pytest.mark.parametrize("dtype", sorted(pc.SMALLEST_SUBNORMAL))
 def test_toggle_among_subnormals(dtype):
-    assert pc.check_float(dtype, 300, flush=False, survives=True).passed
-    assert pc.check_float(dtype, 300, flush=True, survives=dtype == "float16").passed
+    assert pc.tokens_right(pc.float_cell(dtype), 300) == 300
+    flushed = pc.tokens_right(pc.float_cell(dtype, flush=True), 300)
+    assert flushed == 300 if dtype == "float16" else flushed < 10
 
 
 @pytest.mark.parametrize("dtype", sorted(pc.SMALLEST_SUBNORMAL))
@@ -196,7 +197,14 @@ def test_a_changed_update_fails(monkeypatch, field, value):
 def test_checks_reject_wrong_starts():
     assert not pc.check_all_strings(ParityCell(FixedPoint(2), start=(1, 0)), 3).passed
     assert not pc.check_basin(ParityCell(FixedPoint(2, "away")), 15).passed
-    assert not pc.check_float("float32", 50, flush=True, survives=True).passed
+    assert pc.tokens_right(ParityCell(FixedPoint(2), "toggle", order="W"), 50) < 10
+
+
+def test_several_checks_as_one():
+    good, bad = (pc.check_transitions(ParityCell(FixedPoint(2), kappa=k)) for k in (None, Fraction(1, 2)))
+    assert pc.together("both", [good, good], "twice").cases == 16
+    failed = pc.together("both", [good, bad], "twice")
+    assert not failed.passed and failed.counterexample["check"] == bad.name
 
 
 # bad input ------------------------------------------------------------------------------------------------------------------

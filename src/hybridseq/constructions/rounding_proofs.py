@@ -238,7 +238,8 @@ class Obligation:
     def smtlib(self) -> str:
         """The questions put to the solver as SMT-LIB text, for any solver of that standard: proved when every answer is unsat."""
         head = f"; {self.name}\n; {self.statement}\n; {self.scope}\n; proved when every answer is unsat\n"
-        return head + "\n(reset)\n".join(f"; {c.label}\n{_solver(c, z3.Not(c.goal)).to_smt2()}" for c in self.cases)
+        texts = (_solver(c, z3.Not(c.goal)).to_smt2().split("(set-info :status unknown)\n")[-1] for c in self.cases)
+        return head + "\n(reset)\n".join(f"; {c.label}\n{text}" for c, text in zip(self.cases, texts, strict=True))
 
     def prove(self) -> Check:
         """Ask the solver. Passed when in every case the negated goal is unsatisfiable and the premises alone are not.
