@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +45,17 @@ def check_executions(book: Book, executions: Sequence[Execution]) -> None:
         raise BookFailed(problems)
 
 
-def build_site(book: Book, profile: str = "quick", jobs: int = 2, force: bool = False, report: Report | None = None) -> Site:
+def build_site(
+    book: Book,
+    profile: str = "quick",
+    jobs: int = 2,
+    force: bool = False,
+    report: Report | None = None,
+    on_render: Callable[[], None] | None = None,
+) -> Site:
     """Execute what changed, then render; the site before stays in place until the new one is whole and checked.
 
+    `report` hears of the chapters, `on_render` is called when rendering begins (not when nothing has changed).
     Raises BookFailed with every problem found, each naming chapter (or page) and cell.
     """
     load_ledger(book)
@@ -55,12 +63,12 @@ def build_site(book: Book, profile: str = "quick", jobs: int = 2, force: bool = 
     check_executions(book, executions)
     with file_lock(book.build_dir / "locks" / "site.lock"):
         try:
-            return _render(book, profile, executions)
+            return _render(book, profile, executions, on_render or (lambda: None))
         except OSError as error:
             raise BookFailed(f"the site: {error.strerror or error} ({error.filename}); the previous site is untouched") from error
 
 
-def _render(book: Book, profile: str, executions: Sequence[Execution]) -> Site:
+def _render(book: Book, profile: str, executions: Sequence[Execution], on_render: Callable[[], None]) -> Site:
     _recover(book)
     index = book.site_dir / "index.html"
     stage, draft = book.build_dir / "stage", book.build_dir / "site-draft"
@@ -71,6 +79,7 @@ def _render(book: Book, profile: str, executions: Sequence[Execution]) -> Site:
     if index.is_file() and _stored_key(book.site_dir) == key:
         shutil.rmtree(stage, ignore_errors=True)
         return Site(index, rebuilt=False)
+    on_render()
     _run_sphinx(book, stage, draft, executions)
     html = draft / "_build" / "html"
     problems = check_site(html, book.pages)

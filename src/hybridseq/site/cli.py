@@ -28,7 +28,7 @@ class _Commands(click.Group):
             click.echo(f"hybridseq: {error}", err=True)
             ctx.exit(2)
         except BookFailed as failure:
-            click.echo(f"\nhybridseq: {_count(failure.problems)}", err=True)
+            click.echo(f"\nhybridseq: {_count(len(failure.problems), 'problem')}", err=True)
             for problem in failure.problems:
                 click.echo(f"* {problem}", err=True)
             ctx.exit(1)
@@ -37,8 +37,8 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
-def _count(problems: list[str]) -> str:
-    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @click.group(cls=_Commands, context_settings=_CONTEXT)
@@ -87,7 +87,8 @@ def run(root: Path | None, chapters: tuple[str, ...], profile: str, jobs: int, f
         return
     check_executions(book, executions)
     decided = sum(len(execution.claims) for execution in executions)
-    click.echo(f"{len(executions)} chapters ran, {decided} claims decided as expected ({profile} profile).")
+    counts = f"{_count(len(executions), 'chapter')} executed, {_count(decided, 'claim')} decided as expected"
+    click.echo(f"{counts} ({profile} profile).")
 
 
 @main.command()
@@ -96,10 +97,10 @@ def run(root: Path | None, chapters: tuple[str, ...], profile: str, jobs: int, f
 @_force
 @click.pass_obj
 def build(root: Path | None, profile: str, jobs: int, force: bool) -> None:
-    """Execute what changed and build the site from exactly those executions.
+    """Build the site, executing what changed.
 
-    Any failing cell, unexpected verdict, picture without texts or broken reference stops the build and leaves the previous
-    site in place.
+    The pages are exactly the executed chapters. Any failing cell, unexpected verdict, picture without texts or broken
+    reference stops the build and leaves the previous site in place.
     """
     from hybridseq.site.build import build_site
     from hybridseq.site.progress import ChapterProgress
@@ -107,7 +108,7 @@ def build(root: Path | None, profile: str, jobs: int, force: bool) -> None:
     book = Book.find(root)
     _announce(book, book.chapters, check_profile(profile))
     with ChapterProgress() as progress:
-        site = build_site(book, profile, jobs, force, progress)
+        site = build_site(book, profile, jobs, force, progress, lambda: progress.say("  rendering the site"))
     click.echo("The site is built." if site.rebuilt else "The site is up to date.")
     click.echo(f"Open {site.index.as_uri()}")
 
@@ -117,9 +118,10 @@ def build(root: Path | None, profile: str, jobs: int, force: bool) -> None:
 @_profile
 @click.pass_obj
 def claims(root: Path | None, as_json: bool, profile: str) -> None:
-    """Show every claim of the ledger with the verdict of its chapter's current run.
+    """Show every claim with its verdict.
 
-    A claim whose chapter has not been run, or has changed since, is "not built".
+    The verdict is that of the chapter's current run. A claim whose chapter has not been run, or has changed since, is
+    "not built".
     """
     from hybridseq.site.ledger import ledger_as_json, merge, summary
 
@@ -141,7 +143,10 @@ def claims(root: Path | None, as_json: bool, profile: str) -> None:
 @main.command()
 @click.pass_obj
 def doctor(root: Path | None) -> None:
-    """Look at this machine: will `make book` and `make test` work, and what would not be run here?"""
+    """Say whether `make book` and `make test` work here.
+
+    Each line is ok, note (something would not be run here, with the fix) or fail. Exit code 1 if anything fails.
+    """
     from hybridseq.site.doctor import examine
 
     findings = examine(Book.find(root))

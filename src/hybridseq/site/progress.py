@@ -60,8 +60,13 @@ class ChapterProgress:
         self._say(f"  {chapter.slug}: failed")
 
     def _cached(self, chapter: Chapter, info: dict[str, Any]) -> None:
-        self._say(f"  {chapter.slug}: unchanged", always=True)
+        self.say(f"  {chapter.slug}: unchanged")
 
-    def _say(self, line: str, always: bool = False) -> None:
-        if always or not self.console.is_terminal:
-            self.console.print(line, markup=False)
+    def say(self, line: str) -> None:
+        """One line of its own, above the bars where there are any."""
+        self.console.print(line, markup=False)
+
+    def _say(self, line: str) -> None:
+        # On a terminal the bar says it.
+        if not self.console.is_terminal:
+            self.say(line)
