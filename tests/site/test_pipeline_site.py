@@ -67,7 +67,7 @@ def test_the_box_stands_before_the_first_section_and_places_stay_right(built_boo
 def test_the_box_at_the_top_tells_time_claims_and_download(built_book):
     box = page(built_book, "chapters/04_small").select_one(".glance")
     text = box.get_text(" ")
-    assert re.search(r"Run time [\d.]+ s \(quick profile", " ".join(text.split()))
+    assert re.search(r"Run time [\d.]+ s of one core.* \(quick profile", " ".join(text.split()))
     assert "1 of 1 checked" in " ".join(text.split())
     (download,) = [link["href"] for link in box.find_all("a") if link["href"].endswith(".ipynb")]
     stored = json.loads((built_book.root / "_build/html/chapters" / download).read_text(encoding="utf-8"))

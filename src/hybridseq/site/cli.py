@@ -129,14 +129,9 @@ def claims(root: Path | None, as_json: bool, profile: str) -> None:
     if as_json:
         click.echo(ledger_as_json(merged))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("claim", "chapter", "verdict", "evidence", "scope", box=None)
     for claim in merged:
-        scope = claim.scope or claim.note
-        table.add_row(claim.entry.id, str(claim.entry.chapter), claim.verdict, ", ".join(claim.evidence), scope)
-    Console(highlight=False, markup=False).print(table)
+        behind = "; ".join(filter(None, (", ".join(claim.evidence), claim.scope or claim.note)))
+        click.echo(f"{claim.entry.id:<18} {claim.entry.chapter:>2}  {claim.verdict:<18} {behind}".rstrip())
     click.echo(", ".join(f"{count} {verdict}" for verdict, count in summary(merged).items()))
 
 
