@@ -301,9 +301,11 @@ class HybridDecoder:
         return np.argmax(ar.values(self.logits(tokens, full, ar)), axis=-1)
 
     def describe(self) -> str:
-        """The parameters in words, for scopes and captions."""
-        words = f"s = {self.s}, {self.scale} scores, {self.encoding} encoding, start {self.start}"
-        words = words if self.order == "A" else f"{words}, order {self.order}"
+        """The parameters in words, for scopes and captions; what is as in the theorem goes without saying."""
+        words = f"s = {self.s}, {self.scale} scores"
+        words += "" if self.encoding == "doubled" else f", {self.encoding} encoding"
+        words += "" if self.start == "P0" else f", start {self.start}"
+        words += "" if self.order == "A" else f", order {self.order}"
         changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
         return f"{words}, changed: {changed}" if changed else words
 
