@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import z3
+from z3.z3util import get_vars
 
 from hybridseq.arithmetic import FixedPoint
 from hybridseq.arithmetic.rounding import check_tie_rule
@@ -238,8 +239,7 @@ class Obligation:
     def smtlib(self) -> str:
         """The questions put to the solver as SMT-LIB text, for any solver of that standard: proved when every answer is unsat."""
         head = f"; {self.name}\n; {self.statement}\n; {self.scope}\n; proved when every answer is unsat\n"
-        texts = (_solver(c, z3.Not(c.goal)).to_smt2().split("(set-info :status unknown)\n")[-1] for c in self.cases)
-        return head + "\n(reset)\n".join(f"; {c.label}\n{text}" for c, text in zip(self.cases, texts, strict=True))
+        return head + "\n(reset)\n".join(_script(case) for case in self.cases)
 
     def prove(self) -> Check:
         """Ask the solver. Passed when in every case the negated goal is unsatisfiable and the premises alone are not.
@@ -277,6 +277,14 @@ class Obligation:
         """The counter-model run in `FixedPoint(s)`: a Check that fails too, or None when there is nothing to replay."""
         model = self.counter_model()
         return None if model is None else self.replay(model["s"], Fraction(model["kappa"]))
+
+
+def _script(case: Case) -> str:
+    """One case as a script: declarations, premises, the negated goal."""
+    formulas = [*(p for p in case.premises if not z3.is_true(p)), z3.Not(case.goal)]
+    unknowns = sorted({(str(v), str(v.sort())) for formula in formulas for v in get_vars(formula)})
+    declared = [f"(declare-const {name} {sort})" for name, sort in unknowns]
+    return "\n".join([f"; {case.label}", *declared, *(f"(assert {f.sexpr()})" for f in formulas), "(check-sat)"])
 
 
 def _solver(case: Case, *extra) -> z3.Solver:
@@ -409,11 +417,11 @@ def kappa_interval(interval: Interval = SHARED, smallest_s: int = 2) -> Obligati
         raise ValueError(f"smallest_s={smallest_s!r}: must be 2, 3 or 4")
     n, u, d = z3.Ints("n u D")
     small = [2**s for s in range(smallest_s, 4)]
-    powers = z3.And(u >= 1, z3.Or([d == power for power in small] + [d == 16 * u]))
-    nearest_code = z3.And(n >= 1, (2 * n - 1) * (2 * n - 1) <= 2 * d * d, 2 * d * d <= (2 * n + 1) * (2 * n + 1))
+    powers = (u >= 1, z3.Or([d == power for power in small] + [d == 16 * u]))
+    nearest_code = (n >= 1, (2 * n - 1) * (2 * n - 1) <= 2 * d * d, 2 * d * d <= (2 * n + 1) * (2 * n + 1))
     low, high = interval.low, interval.high
     above = n * low.denominator >= d * low.numerator if interval.closed_below else n * low.denominator > d * low.numerator
-    case = Case("n / D", (powers, nearest_code), z3.And(above, n * high.denominator <= d * high.numerator))
+    case = Case("n / D", powers + nearest_code, z3.And(above, n * high.denominator <= d * high.numerator))
     return Obligation(
         f"kappa_s in {interval}, all s" + (f" >= {smallest_s}" if smallest_s > 2 else ""),
         f"the code n nearest to D/sqrt 2 has n/D in {interval}",
