@@ -87,14 +87,20 @@ def uniform_head(s: int, seq_len: int) -> BitHead:
     return BitHead(ar, [[-ar.max_code, 0]] * seq_len, [[0, ar.one]] * seq_len)
 
 
-def random_head(s: int, seq_len: int, seed: int = 0) -> BitHead:
-    """For each position and bit an exponential drawn uniformly from those that exist, with a key that has it, and any value."""
+def random_head(s: int, seq_len: int, seed: int = 0, silent_zeros: bool = False) -> BitHead:
+    """For each position and bit an exponential drawn uniformly from those that exist, with a key that has it, and any value.
+
+    With ``silent_zeros`` bit 0 has exponential 0 and bit 1 a positive one everywhere: then few ones leave the head something to
+    say at any length, where otherwise most rows of more than a dozen positions are silent.
+    """
     ar = FixedPoint(s)
     _check_length(seq_len)
     draw = Generator(seed).at(s, seq_len)
     _, first = np.unique(ar.exp_table(), return_index=True)
-    keys = ar.codes()[first[draw.at(0).integers(len(first), (seq_len, 2))]]
-    return BitHead(ar, keys, draw.at(1).integers(ar.size, (seq_len, 2)) - ar.max_code)
+    number = draw.at(0).integers(len(first), (seq_len, 2))
+    if silent_zeros:
+        number = np.stack([np.zeros(seq_len, dtype=int), 1 + draw.at(0).integers(len(first) - 1, seq_len)], axis=1)
+    return BitHead(ar, ar.codes()[first[number]], draw.at(1).integers(ar.size, (seq_len, 2)) - ar.max_code)
 
 
 def _check_length(seq_len: int) -> None:
