@@ -30,7 +30,7 @@ from hybridseq.site.errors import BadInput, BookFailed
 from hybridseq.site.keys import ORACLES, execution_key, installed_version
 
 KEY_LENGTH = 16
-CELL_SECONDS = {"quick": 300, "full": None}
+CELL_SECONDS = {"quick": 900, "full": None}
 Report = Callable[[str, Chapter, dict[str, Any]], None]
 
 
@@ -211,14 +211,17 @@ class _Run:
         errors: list[str] = []
         listener = threading.Thread(target=lambda: errors.extend(self.process.stderr), daemon=True)
         listener.start()
-        self.process.stdin.write(json.dumps(spec))
-        self.process.stdin.close()
+        # The pipe stays open: that it closes tells the worker that this process is gone.
+        self.process.stdin.write(json.dumps(spec) + "\n")
+        self.process.stdin.flush()
         last: dict[str, Any] = {}
         for line in self.process.stdout:
             last = json.loads(line)
             if "cell" in last:
                 self.report("cell", self.chapter, last)
         self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
         listener.join(timeout=5)
         if "ok" in last or "error" in last:
             return last

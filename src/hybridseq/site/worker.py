@@ -1,14 +1,18 @@
 """Execute one chapter in a process of its own, so that its time and memory are its own: `python -m hybridseq.site.worker`.
 
-Reads one JSON object on standard input (notebook, output, parameters, cwd, record, timeout), writes one JSON object a
-line on standard output: {"cell": i, "of": n} as cells begin, last {"ok": true} or {"error": {...}} with the failing cell.
+Reads one line of JSON on standard input (notebook, output, parameters, cwd, timeout), writes one JSON object a line on
+standard output: {"cell": i, "of": n} as cells begin, last {"ok": true} or {"error": {...}} with the failing cell. When its
+standard input closes, whoever started it is gone: it ends its kernel and itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
 import sys
+import threading
 import time
 import warnings
 from typing import Any
@@ -77,6 +81,16 @@ def _register_reporting_engine() -> None:
     papermill_engines.register("hybridseq", ReportingEngine)
 
 
+def _end_with_parent() -> None:
+    import psutil
+
+    sys.stdin.read()
+    for kernel in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            kernel.kill()
+    os._exit(1)
+
+
 def _say(message: dict[str, Any]) -> None:
     print(json.dumps(message), file=_channel, flush=True)
 
@@ -87,4 +101,8 @@ if __name__ == "__main__":
     # Whatever a library prints must not mix with the messages.
     sys.stdout = sys.stderr
     warnings.simplefilter("ignore")
-    _say(execute(json.load(sys.stdin)))
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _say(execute(order))
+    _channel.flush()
+    os._exit(0)  # the listening thread would hold the interpreter's own way out
