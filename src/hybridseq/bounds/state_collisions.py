@@ -171,7 +171,8 @@ def _search_group(frontier: Frontier, n: int, repeats: int, max_states: int, sto
         rows = frontier.children(range(repeats * (block - 1), repeats * block))
         first, place = _distinct(rows)
         owner, fresh = rows[:, 0], [[] for _ in range(num)]
-        for i in np.flatnonzero(np.array(first)[place] != np.arange(len(rows))).tolist():
+        waiting = np.array([not m for m in merges])  # later merges would only repeat what is known
+        for i in np.flatnonzero(waiting[owner] & (np.array(first)[place] != np.arange(len(rows)))).tolist():
             fresh[owner[i]].append(Merge(block, _bits(children[first[place[i]]], block), _bits(children[i], block)))
         sizes, goes_on = np.bincount(owner[first], minlength=num), np.zeros(num, dtype=bool)
         for k in np.unique(owner).tolist():
