@@ -9,6 +9,7 @@ from hybridseq.bounds.circuits.checks import check_decoder, check_depth, check_s
 from hybridseq.bounds.circuits.decoder import compile_decoder, compile_scratchpad
 from hybridseq.bounds.circuits.small_decoder import random_attention_decoder
 from hybridseq.mixers import Attention, DeltaRule, Head, Layer
+from hybridseq.models import Embedding
 from hybridseq.residual import Affine, Stream
 
 AR = FixedPoint(1)
@@ -95,6 +96,20 @@ def test_refusals():
         compile_decoder(random_attention_decoder(5, heads=2), AR, 6, BITS, max_terms=20)
     with pytest.raises(ValueError, match="width"):
         random_attention_decoder(0, width=0)
+
+
+def test_alphabets_that_do_not_fit_the_precision():
+    model = random_attention_decoder(2)
+
+    def with_table(table):
+        return replace(model, embedding=Embedding.from_table(model.stream, table))
+
+    with pytest.raises(ValueError, match=r"holds 2.0, outside F_1, whose largest number is 1.5"):
+        compile_decoder(with_table([[0.0, 0.0], [2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), AR, 3, BITS)
+    close = with_table([[0.5, 0.0], [0.6, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    with pytest.raises(ValueError, match="'0' and '1' at position 1 have different"):
+        compile_decoder(close, AR, 3, BITS)
+    assert compile_decoder(close, FixedPoint(4), 3, BITS).circuit.inputs == ("x1", "x2", "x3")
 
 
 @pytest.mark.parametrize("core", [DeltaRule(1, 1), Attention(1, 1, window=2)])

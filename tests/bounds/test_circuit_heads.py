@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridseq.arithmetic import FixedPoint
+from hybridseq.bounds.circuits import attention
 from hybridseq.bounds.circuits.attention import (
     compile_head,
     count_terms,
@@ -138,6 +139,23 @@ def test_a_circuit_of_another_length_precision_or_value_is_rejected():
     assert not check_all_inputs(compile_head(uniform_head(2, 5)), uniform_head(1, 5)).passed
     sizes = {(1, 6): compile_head(uniform_head(1, 6)), (1, 8): compile_head(uniform_head(1, 8)).without_wire(20)}
     assert not check_uniform_sizes(sizes).passed
+
+
+@pytest.mark.parametrize("head", [uniform_head(1, 6), uniform_head(2, 9), random_head(1, 8, 0, silent_zeros=True)])
+def test_a_cut_off_that_comes_too_early_is_rejected(monkeypatch, head):
+    right = attention._dead(head)
+    assert check_all_inputs(compile_head(head), head).passed
+    monkeypatch.setattr(attention, "_dead", lambda _: right - head.ar.one)  # the premise of the proof, weakened
+    assert not check_all_inputs(compile_head(head), head).passed
+
+
+def test_the_cut_off_is_the_least_one():
+    for ties in ("zero", "even", "down"):
+        assert attention._dead(BitHead(FixedPoint(2, ties), [[-15, 0]], [[0, 4]])) >= 8 * 4
+    head = BitHead(FixedPoint(1), [[3, 3]] + [[-2, -2]] * 8, [[2, 2]] * 9)  # nine positive exponentials, K_1 = 9
+    assert count_terms(head) == 1 and compile_head(head)(*[0] * 9)["u=1"]
+    more = BitHead(FixedPoint(1), [[3, 3]] + [[-2, -2]] * 9, [[2, 2]] * 10)
+    assert count_terms(more) == 0 and compile_head(more)(*[0] * 10) == {"u=0": True}
 
 
 # bad input ----------------------------------------------------------------------------------------------------------------

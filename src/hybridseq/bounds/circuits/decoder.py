@@ -53,7 +53,11 @@ class CompiledDecoder:
 
 
 def check_compilable(model: Model, ar, alphabet: Sequence[str]) -> None:
-    """Raise ValueError unless all layers are full attention, the format is a FixedPoint, the alphabet part of the vocabulary."""
+    """Raise ValueError for what Lemma 6.1 does not cover or the format cannot hold.
+
+    All layers must be full attention, the format a FixedPoint, the alphabet part of the vocabulary. Its embeddings must lie in
+    the range of the format, and tokens that differ as reals must still differ once they are rounded.
+    """
     if not isinstance(ar, FixedPoint):
         raise ValueError(f"ar={ar!r}: only a FixedPoint format has finitely many numbers to make predicates of")
     for number, block in enumerate(model.blocks, start=1):
@@ -62,8 +66,26 @@ def check_compilable(model: Model, ar, alphabet: Sequence[str]) -> None:
                 raise ValueError(f"block {number}: Lemma 6.1 is about full attention, but a head has the core {head.core!r}")
     if len(set(alphabet)) != len(alphabet) or not alphabet:
         raise ValueError(f"alphabet={tuple(alphabet)!r}: needs one or more distinct tokens")
-    for token in alphabet:
-        model.vocabulary.index(token)
+    _check_precision(model.embedding, ar, alphabet, [model.vocabulary.index(token) for token in alphabet])
+
+
+def _check_precision(embedding, ar: FixedPoint, alphabet: Sequence[str], tokens: list[int]) -> None:
+    index = embedding.index[tokens].reshape(len(tokens), -1, embedding.stream.dim)
+    for level in sorted(set(index.ravel().tolist())):
+        if abs(embedding.levels[level]) > ar.max_value:
+            raise ValueError(
+                f"embedding holds {embedding.levels[level]}, outside {ar.name}, whose largest number is {float(ar.max_value)}: "
+                "use a larger s or a smaller table"
+            )
+    stored = ar.array(list(embedding.levels))[index.astype(np.intp)]
+    for b in range(len(tokens)):
+        for a in range(b):
+            same = (stored[a] == stored[b]).all(axis=-1) & (index[a] != index[b]).any(axis=-1)
+            if same.any():
+                raise ValueError(
+                    f"alphabet: tokens {alphabet[a]!r} and {alphabet[b]!r} at position {int(np.argmax(same)) + 1} have different "
+                    f"embeddings that round to one vector of {ar.name}; use a larger s"
+                )
 
 
 def compile_decoder(
