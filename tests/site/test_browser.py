@@ -79,6 +79,27 @@ FOLDED = """() => [...document.querySelectorAll('.solution.dropdown, .admonition
   return {title: box.querySelector('.admonition-title').textContent.trim(), solution: box.classList.contains('solution'),
           shown: inside.some(seen)};
 })"""
+# Contrast is dear to measure, and a page repeats few looks: the first visible text of each look stands for the others.
+MARK_LOOKS = """() => {
+  const seen = new Set();
+  document.querySelectorAll('[data-look]').forEach(node => node.removeAttribute('data-look'));
+  const ground = node => {
+    for (let up = node; up; up = up.parentElement) {
+      const colour = getComputedStyle(up).backgroundColor;
+      if (colour !== 'rgba(0, 0, 0, 0)' && colour !== 'transparent') return colour;
+    }
+    return 'none';
+  };
+  for (const node of document.body.querySelectorAll('*')) {
+    if (![...node.childNodes].some(child => child.nodeType === 3 && child.nodeValue.trim())) continue;
+    if (node.closest('mjx-container, script, style, [hidden]') || !node.checkVisibility({visibilityProperty: true})) continue;
+    const style = getComputedStyle(node);
+    const look = [style.color, ground(node), style.fontSize, style.fontWeight, style.opacity].join('|');
+    if (!seen.has(look)) { seen.add(look); node.setAttribute('data-look', seen.size); }
+  }
+  return seen.size;
+}"""
+CONTRAST = ["color-contrast", "link-in-text-block"]
 THEME = "theme => { document.documentElement.dataset.theme = theme; document.documentElement.dataset.mode = theme; }"
 
 
@@ -118,16 +139,24 @@ def open_page(page, address: str) -> None:
     page.wait_for_function(WAIT_FOR_MATHEMATICS)
 
 
-def grave_violations(page, **options) -> list[str]:
+def grave_violations(page, context=None, **options) -> list[str]:
     """Serious and critical violations that axe finds, each with the first places."""
     from axe_playwright_python.sync_playwright import Axe
 
-    response = Axe().run(page, options={"resultTypes": ["violations"], "preload": False, **options}).response
+    options = {"resultTypes": ["violations"], "preload": False, **options}
+    response = Axe().run(page, context=context, options=options).response
     return [
         f"{found['id']} ({found['impact']}): " + "; ".join(str(node["target"]) for node in found["nodes"][:3])
         for found in response["violations"]
         if found["impact"] in GRAVE
     ]
+
+
+def unreadable(page, theme: str) -> list[str]:
+    """Texts without enough contrast in a theme, one for each look."""
+    page.evaluate(THEME, theme)
+    assert page.evaluate(MARK_LOOKS) > 0
+    return grave_violations(page, context={"include": [["[data-look]"]]}, runOnly=CONTRAST)
 
 
 def visit_page(browser, address: str, home: str) -> Visit:
@@ -140,10 +169,9 @@ def visit_page(browser, address: str, home: str) -> Visit:
     visit.mathematics = page.evaluate(MATHEMATICS)
     visit.pictures, visit.corners = page.evaluate(PICTURES), page.evaluate(CORNERS)
     visit.folded = page.evaluate(FOLDED)
-    page.evaluate(THEME, "light")
-    visit.violations["light"] = grave_violations(page)
-    page.evaluate(THEME, "dark")  # a theme changes colours alone
-    visit.violations["dark"] = grave_violations(page, runOnly=["color-contrast", "link-in-text-block"])
+    visit.violations["light"] = grave_violations(page, rules={rule: {"enabled": False} for rule in CONTRAST})
+    visit.violations["light"] += unreadable(page, "light")
+    visit.violations["dark"] = unreadable(page, "dark")
     visit.dark_pictures = page.evaluate(PICTURES)
     for width in PHONE_WIDTHS:
         page.set_viewport_size({"width": width, "height": 800})
@@ -360,3 +388,34 @@ def test_the_picture_follows_its_buttons(browser, server):
     page.close()
     assert before == "bit 3 is 1, the parity is 1: 1 ⊕ 1 = 0, next token NO"
     assert after == "bit 2 is 1, the parity is 0: 1 ⊕ 0 = 1, next token YES"
+
+
+# The tests must notice what they look for
+FAULTY = """<!doctype html><html lang="en"><title>Faulty</title><main><article>
+<p style="color: #bbb; background: #fff">faint</p>
+<p>a formula <span class="math">\\(x\\)</span></p>
+<div style="overflow: hidden; width: 100px"><table style="width: 400px"><tr><td>cut</td></tr></table></div>
+<div style="width: 2000px">wide</div>
+<img src="http://elsewhere.invalid/a.png">
+<div class="admonition dropdown solution"><p class="admonition-title">Solution</p><p>seen too early</p></div>
+</article></main></html>"""
+
+
+def test_a_faulty_page_is_caught(browser):
+    seen = Visit()
+    page = browser.new_page()
+    page.route("http://elsewhere.invalid/**", lambda route: route.abort())
+    listen(page, seen, "http://127.0.0.1")
+    page.set_content(FAULTY)
+    page.wait_for_timeout(50)
+    assert seen.outside == ["http://elsewhere.invalid/a.png"]
+    assert seen.failed and seen.complaints
+    assert page.evaluate(MATHEMATICS)["unrendered"] == ["\\(x\\)"]
+    assert [(picture["alt"], picture["loaded"]) for picture in page.evaluate(PICTURES)] == [("", False)]
+    fit = page.evaluate(CLIPPED)
+    assert [cut.split(":")[0] for cut in fit["cut"]] == ["TABLE"]
+    assert fit["scroll"] > fit["inner"]
+    assert page.evaluate(FOLDED) == [{"title": "Solution", "solution": True, "shown": True}]
+    assert any(found.startswith("color-contrast") for found in unreadable(page, "light"))
+    assert any(found.startswith("image-alt") for found in grave_violations(page))
+    page.close()
