@@ -315,7 +315,7 @@ def check_answers(machines: Iterable[MemoryMachine], num: int | None = None, see
             total, wrong = total + len(prompts), wrong + len(bad)
             if len(bad) and example is None:
                 example = {"n": machine.n, "machine": machine.describe(), "prompt": prompts.text(bad[0])}
-    names = ", ".join(f"n = {m.n} (D = {m.state_numbers})" for m in machines)
+    names = ", ".join(dict.fromkeys(f"n = {m.n} (D = {m.state_numbers})" for m in machines))
     precisions = ", ".join(map(str, sorted({m.s for m in machines})))
     scope = f"{'all' if num is None else f'{num} random'} prompts, {names}, s = {precisions}"
     name = "delta rules alone answer every prompt"
