@@ -31,6 +31,6 @@ def test_chapter_runs_and_decides_its_claims(chapter):
 def test_every_claim_of_these_chapters_has_its_expected_verdict():
     run_chapters(BOOK, jobs=1)
     present = {chapter.number for chapter in BOOK.chapters}
-    mine = [claim for claim in merge(BOOK) if claim.entry.chapter in present]
+    mine = [claim for claim in merge(BOOK) if claim.entry.chapter in present and not claim.entry.deferred]
     assert mine
     assert {claim.entry.id: claim.verdict for claim in mine} == {claim.entry.id: claim.entry.expect for claim in mine}

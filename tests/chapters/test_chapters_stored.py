@@ -150,7 +150,7 @@ def claims_are_visible(chapter: Chapter, notebook: dict) -> Problems:
 
 
 def claims_are_those_of_the_ledger(chapter: Chapter, notebook: dict) -> Problems:
-    ledger = sorted(entry.id for entry in load_ledger(BOOK) if entry.chapter == chapter.number)
+    ledger = sorted(entry.id for entry in load_ledger(BOOK) if entry.chapter == chapter.number and not entry.deferred)
     here = sorted(claim for cell in code_cells(notebook) for claim in decided(cell))
     if here != ledger:
         yield f"decides {here}, the ledger asks for {ledger}"

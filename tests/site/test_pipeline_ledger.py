@@ -16,6 +16,7 @@ from hybridseq.site.cli import main
 from hybridseq.site.errors import BookFailed
 from hybridseq.site.execute import find_execution
 from hybridseq.site.ledger import KINDS, PAPERS, load_ledger, merge, summary
+from hybridseq.site.pages import claims_tables
 
 # Ids by chapter: what the book sets out to decide, written once more here so that no entry is lost.
 IDS = {
@@ -151,6 +152,8 @@ def test_a_verdict_in_the_hand_written_part_is_refused(built_book):
         ("expect", "true", "expect is 'true'; allowed"),
         ("expect", "not built", "expect is 'not built'; allowed"),
         ("chapter", "four", "chapter is 'four'; it must be a chapter number"),
+        ("deferred", True, "deferred is True; it must be the reason, in words"),
+        ("deferred", "  ", "deferred is '  '; it must be the reason, in words"),
         ("statement", "", "field 'statement' is missing or empty"),
     ],
 )
@@ -182,3 +185,19 @@ def test_claims_and_ledger_must_match_both_ways(built_book):
     assert "the ledger gives claim A-lem-5.2 to chapter 6" in problems_with(built_book, [{**first, "chapter": 6}, other])
     left = problems_with(built_book, [first, {**other, "chapter": 4}])
     assert "chapter 4 (04_small): no cell decides its claim B-fig-4" in left
+
+
+# A claim that its chapter leaves open for now
+def test_a_chapter_may_leave_a_deferred_claim_open(built_book):
+    first, other = yaml.safe_load(built_book.book.ledger_path.read_text(encoding="utf-8"))
+    later = {**other, "chapter": 4, "deferred": "it needs a trained model"}
+    assert problems_with(built_book, [first, later]) == ""
+    built_book.yaml("book/claims.yml", [first, later])
+    assert verdicts(built_book.book)["B-fig-4"] == "not built"
+    assert merge(built_book.book)[1].note == "it needs a trained model"
+    assert "it needs a trained model" in claims_tables(built_book.book, merge(built_book.book))
+
+
+def test_a_deferred_claim_that_a_cell_decides_is_refused(built_book):
+    first, other = yaml.safe_load(built_book.book.ledger_path.read_text(encoding="utf-8"))
+    assert "the ledger defers it" in problems_with(built_book, [{**first, "deferred": "later"}, other])

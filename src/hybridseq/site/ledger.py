@@ -20,13 +20,16 @@ from hybridseq.site.execute import Execution, file_sum, find_execution, has_stal
 PAPERS = ("A", "B", "C", "beyond")
 KINDS = ("definition", "lemma", "theorem", "finding", "figure", "table")
 _REQUIRED = ("id", "paper", "kind", "place", "statement", "chapter", "expect")
-_ALLOWED = (*_REQUIRED, "deviations")
+_ALLOWED = (*_REQUIRED, "deviations", "deferred")
 NOT_BUILT = "not built"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One claim as written by hand; `expect` is the verdict we expect, never the verdict."""
+    """One claim as written by hand; `expect` is the verdict we expect, never the verdict.
+
+    `deferred` is empty, or the reason why the claim's chapter leaves it open for now: it is then `not built`, with that reason.
+    """
 
     id: str
     paper: str
@@ -36,6 +39,7 @@ class Entry:
     chapter: int
     expect: str
     deviations: tuple[str, ...] = ()
+    deferred: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ def check_claims(entries: Sequence[Entry], execution: Execution) -> list[str]:
     """What is wrong with the claims of one executed chapter: each message names chapter and cell.
 
     A claim that the ledger lacks or gives to another chapter, a verdict unlike `expect`, a claim of the chapter that no
-    cell decided, and a record that its notebook does not bear out.
+    cell decided although it is not deferred, a deferred claim that a cell decides all the same, and a record that its
+    notebook does not bear out.
     """
     chapter = execution.chapter
     by_id = {entry.id: entry for entry in entries}
@@ -111,10 +116,12 @@ def check_claims(entries: Sequence[Entry], execution: Execution) -> list[str]:
             problems.append(f"{where}: claim {record['id']!r} is not in the ledger (book/claims.yml)")
         elif entry.chapter != chapter.number:
             problems.append(f"{where}: the ledger gives claim {entry.id} to chapter {entry.chapter}")
+        elif entry.deferred:
+            problems.append(f"{where}: claim {entry.id} is decided, but the ledger defers it; remove its field 'deferred'")
         elif record["verdict"] != entry.expect:
             problems.append(f"{where}: claim {entry.id} came out {record['verdict']!r}, the ledger expects {entry.expect!r}")
     for entry in entries:
-        if entry.chapter == chapter.number and entry.id not in recorded:
+        if entry.chapter == chapter.number and entry.id not in recorded and not entry.deferred:
             problems.append(f"{chapter.label}: no cell decides its claim {entry.id} ({entry.place})")
     return problems
 
@@ -164,6 +171,8 @@ def summary(claims: Iterable[Claim]) -> dict[str, int]:
 
 
 def _claim(book: Book, entry: Entry, chapter: Chapter | None, execution: Execution | None, profile: str) -> Claim:
+    if entry.deferred:
+        return Claim(entry, note=entry.deferred)
     if chapter is None:
         return Claim(entry)
     if execution is None:
@@ -208,6 +217,8 @@ def _entry_problems(number: int, entry: object) -> list[str]:
     ]
     if "chapter" in entry and not (isinstance(entry["chapter"], int) and entry["chapter"] >= 1):
         problems.append(f"{where}: chapter is {entry['chapter']!r}; it must be a chapter number")
+    if "deferred" in entry and not (isinstance(entry["deferred"], str) and entry["deferred"].strip()):
+        problems.append(f"{where}: deferred is {entry['deferred']!r}; it must be the reason, in words (or leave it out)")
     return problems
 
 

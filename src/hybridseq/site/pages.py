@@ -54,12 +54,17 @@ def at_a_glance(book: Book, execution: Execution, claims: Sequence[Claim]) -> st
     lines = [
         f"- **Run time** {_run_time(record)} ({record['profile']} profile){_full_time(book, chapter, record)}",
         f"- **Hardware** any CPU, no accelerator; {_megabytes(record['peak_mb'])} of memory at the peak",
-        f"- **Claims** {len(decided)} of {len(own)} checked in this run" + (f": {links}" if links else ""),
+        f"- **Claims** {len(decided)} of {len(own)} checked in this run{_left_open(own)}" + (f": {links}" if links else ""),
         f"- **Notebook** {{download}}`{chapter.slug}.ipynb <../downloads/{chapter.slug}.ipynb>` (without outputs)",
     ]
     if book.address:
         lines.append(f"- **Run or discuss it** {_ways_to_run(book, chapter)}")
     return "\n".join([":::{admonition} At a glance", ":class: glance", "", *lines, ":::"])
+
+
+def _left_open(own: Sequence[Claim]) -> str:
+    later = sum(bool(claim.entry.deferred) for claim in own)
+    return f", {later} left for later" if later else ""
 
 
 def _run_time(record: Mapping) -> str:
