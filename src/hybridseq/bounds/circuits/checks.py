@@ -73,7 +73,8 @@ def check_scratchpad(compiled: CompiledDecoder, model: Model, ar, budget: int) -
     tokens = _contexts(compiled, model)
     answers = model.generate(ar, tokens, budget).answer
     names = [None if a is None else f"answer={model.vocabulary.tokens[a]}" for a in answers]
-    return _compare("the circuit gives the answer of decoding", compiled, names, tokens, compiled.depth_limit + 2)
+    name = f"the circuit gives the answer of decoding with budget {budget}"
+    return _compare(name, compiled, names, tokens, compiled.depth_limit + 2)
 
 
 def _contexts(compiled: CompiledDecoder, model: Model) -> np.ndarray:
