@@ -210,7 +210,7 @@ def test_an_interrupt_ends_the_kernel_and_leaves_earlier_results(built_book, sen
         time.sleep(0.1)
     kernel = int(mark.read_text())
     process.send_signal(sent)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == code
     assert ("as they were" in said) == (sent is signal.SIGINT)
     assert _ends(kernel)
