@@ -198,6 +198,14 @@ def test_the_folder_holds_the_chapters_of_the_contents_and_nothing_else():
     assert stored == sorted(f"{chapter.slug}.ipynb" for chapter in BOOK.chapters)
 
 
+@CHAPTERS
+def test_the_full_profile_says_its_minutes_once(chapter):
+    """`book/minutes.yml` and what the chapter itself prints in the full profile must be the same number."""
+    words = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+    told = re.findall(r"about (\w+) minutes?", "\n".join(map(source_of, code_cells(chapter.notebook()))))
+    assert {words[word] for word in told} <= {BOOK.expected_minutes[chapter.number]}
+
+
 # Each check must be able to fail: one change, the check that sees it.
 def _cell(kind: str, name: str, text: str, *labels: str) -> dict:
     cell = {"cell_type": kind, "id": name, "metadata": {"tags": list(labels)} if labels else {}, "source": text}
