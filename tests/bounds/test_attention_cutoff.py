@@ -64,6 +64,28 @@ def test_a_softmax_that_subtracts_the_maximum_is_rejected():
     assert not check.passed and check.counterexample["input"] == "F_2, 105 keys"
 
 
+@dataclass(frozen=True)
+class NeverSilent(FixedPoint):
+    """A format whose softmax leaves a weight of δ where all of them are too small; its quotients are right."""
+
+    def normalise(self, e):
+        return np.where(e > 0, np.maximum(super().normalise(e), 1), 0)
+
+
+@dataclass(frozen=True)
+class MixesNothing(FixedPoint):
+    """A format whose head returns 0 although a weight is positive."""
+
+    def mix(self, p, v):
+        return 0 * super().mix(p, v)
+
+
+@pytest.mark.parametrize(("wrong", "first"), [(NeverSilent, "F_2, 8 keys"), (MixesNothing, "F_2, 1 keys")])
+def test_equal_keys_go_through_softmax_and_mixing(wrong, first):
+    check = cut.check_uniform([wrong(2)])
+    assert not check.passed and check.counterexample["input"] == first
+
+
 def test_a_wrong_formula_is_rejected(monkeypatch):
     right = cut.formula
     for off in (-1, 1):

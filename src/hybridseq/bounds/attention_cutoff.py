@@ -119,13 +119,15 @@ def check_uniform(formats: Iterable[FixedPoint]) -> Check:
     names, got, expected = [], [], []
     for ar in formats:
         counts = np.arange(1, 2 ** (ar.s + 2) + 1)
-        alive = ar.round_ratio(np.full(counts.shape, ar.one**2, dtype=object), counts.astype(object) * ar.one) > 0
+        heard = counts <= 2 ** (ar.s + 1) - 1
+        quotient = ar.round_ratio(np.full(counts.shape, ar.one**2, dtype=object), counts.astype(object) * ar.one)
+        ways = [quotient]
         if ar.s <= 4:  # and through softmax and mixing, not only through the quotient
-            p, u = uniform_head(ar, counts)
-            alive = alive & ((p > 0) == alive) & ((u > 0) == alive)
+            ways += uniform_head(ar, counts)
+        wrong = np.any([(way > 0) != heard for way in ways], axis=0)
         names += [f"{ar.name}, {c} keys" for c in counts]
-        got += alive.tolist()
-        expected += (counts <= 2 ** (ar.s + 1) - 1).tolist()
+        got += (heard ^ wrong).tolist()
+        expected += heard.tolist()
     scope = f"every number of keys from 1 to 2^(s+2), {_names(names)}"
     return Check.equal("equal scores keep their weights up to 2^(s+1) − 1 keys and lose them beyond", got, expected, scope, names)
 
