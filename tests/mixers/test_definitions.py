@@ -106,6 +106,7 @@ def test_reachable_states_of_registers():
 def test_gate_orders_layers_and_output_gate():
     assert de.check_gate_identity().passed
     assert de.check_delta_orders().passed
+    assert de.check_heads().passed
     assert de.check_layers((2, 16), 9).passed
     assert de.check_output_gate().passed
 
@@ -115,3 +116,29 @@ def test_an_order_that_drops_the_decay_is_caught(monkeypatch):
 
     monkeypatch.setitem(delta_rule._UPDATES, "B", lambda ar, s, k, v, a, b, p: delta_rule._order_a(ar, s, k, v, None, b, p))
     assert not de.check_delta_orders().passed
+
+
+@pytest.mark.parametrize("part", ["no norm", "other norm", "no output gate", "undivided scores", "no decay"])
+def test_a_head_that_departs_from_its_formula_is_caught(part, monkeypatch):
+    class NoDecay:
+        weight, bias = np.zeros((1, 6)), np.zeros(1)  # what the formula reads: a decay of one half
+
+        def apply(self, ar, x):
+            return ar.full((*x.shape[:-1], 1), 40.0)
+
+    def departed(rng, letter):
+        layer = right(rng, letter)
+        head, changes = layer.heads[0], {}
+        if part == "undivided scores" and letter == "F":
+            changes["core"] = dataclasses.replace(head.core, scale="raw")
+        if part == "no decay" and letter == "R":
+            changes["maps"] = {**head.maps, "alpha": NoDecay()}
+        if part.endswith(" norm"):
+            changes["qk_norm"] = None if part == "no norm" else {"rms": "l2", "l2": "rms"}[head.qk_norm]
+        return dataclasses.replace(layer, heads=(dataclasses.replace(head, **changes),))
+
+    right = de.random_layer
+    monkeypatch.setattr(de, "random_layer", departed)
+    if part == "no output gate":
+        monkeypatch.setattr(de.Head, "gated", lambda self, ar, u, x: u)
+    assert not de.check_heads().passed

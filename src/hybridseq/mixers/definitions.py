@@ -231,6 +231,43 @@ def check_delta_orders(seq_len: int = 20, seed: int = 0) -> Check:
     )
 
 
+def _head_by_formula(head: Head, x: np.ndarray) -> np.ndarray:
+    """o = sigma(G x) u at the last token of x (seq_len, d_model), straight from the formulas; head of `random_layer`."""
+    q, k, v = (x @ head.maps[name].weight.T + head.maps[name].bias for name in "qkv")
+    gate = 1 / (1 + np.exp(-(head.gate.weight @ x[-1] + head.gate.bias)))
+    if isinstance(head.core, Attention):
+        q, k = (y / np.sqrt((y**2).mean(axis=-1, keepdims=True)) for y in (q, k))
+        weights = np.exp(k @ q[-1] / np.sqrt(q.shape[-1]))
+        return gate * (weights @ v / weights.sum())
+    q, k = (y / np.sqrt((y**2).sum(axis=-1, keepdims=True)) for y in (q, k))
+    alpha, beta = (1 / (1 + np.exp(-(x @ head.maps[name].weight[0] + head.maps[name].bias[0]))) for name in ("alpha", "beta"))
+    s = np.zeros((v.shape[-1], k.shape[-1]))
+    for t in range(len(x)):
+        s = alpha[t] * s @ (np.eye(k.shape[-1]) - beta[t] * np.outer(k[t], k[t])) + beta[t] * np.outer(v[t], k[t])
+    return gate * (s @ q[-1])
+
+
+def check_heads(seq_len: int = 12, seed: int = 0) -> Check:
+    """Both of paper A's heads, with norms and gates, against their formulas written out once more (Section 3.1).
+
+    Gated Attention: RMS norm on q and k, causal softmax of <q, k>/sqrt(d_h), output gate. Gated DeltaNet: L2 norm on q and k,
+    sigmoid decay and write strength, S_t = alpha S (I - beta k k^T) + beta v k^T from S_0 = 0, output gate.
+    """
+    rng, got, expected = np.random.default_rng(seed), [], []
+    for letter in "FR":
+        head = random_layer(rng, letter).heads[0]
+        x = rng.standard_normal((seq_len, 6))
+        got.append(head.forward(Float(), x))
+        expected.append([_head_by_formula(head, x[: t + 1]) for t in range(seq_len)])
+    return Check.close(
+        name="GA and GDN heads: norms, gates and mixing as the formulas say",
+        got=got,
+        expected=expected,
+        scope=f"random weights, {seq_len} random tokens each, float64",
+        tolerance=1e-12,
+    )
+
+
 def check_layers(formats: tuple[int, ...] = (2, 4, 8), seq_len: int = 16, seed: int = 0) -> Check:
     """Gated Attention and Gated DeltaNet layers in F_s: forward, token by token and last position agree (paper A)."""
     rng, wrong, cases = np.random.default_rng(seed), None, 0
