@@ -102,7 +102,19 @@ def test_dimensions():
 
 
 def test_growth_is_logarithmic():
-    assert_passed(hd.check_growth(65_533, range(2, 9)))
+    check = hd.check_growth(65_533, range(2, 9))
+    assert_passed(check)
+    assert check.cases == 4 * 7 * 2  # four codes, seven s, two scalings
+
+
+def test_width_is_constant_where_one_code_serves():
+    """What lets the smallest n of each code decide for all n of that code."""
+    for n in (1, 2, 13, 14, 15, 125, 126, 127, 1000, 4093, 4094, 4095, 30_000, 65_533):
+        first = max(start for start in (1, 14, 126, 4094) if start <= n)
+        assert hd.dimension(n, 4) == hd.dimension(first, 4)
+
+
+def test_bound_at_sampled_sizes():
     for n in range(1, 3000, 7):
         assert hd.dimension(n, 3) <= hd.dimension_bound(n, 3)
 
