@@ -31,6 +31,28 @@ def test_a_mixer_with_hidden_memory_is_caught():
     assert not de.check_state_suffices(Float(), bad, 12).passed
 
 
+def test_memory_beside_the_state_is_caught():
+    seen = []
+
+    class Remembers(LinearAttention):
+        """Counts its tokens outside the state, from each new sequence on: prefix and rest in one go would agree."""
+
+        def init_state(self, ar, batch_shape=()):
+            seen.clear()
+            return super().init_state(ar, batch_shape)
+
+        def step(self, ar, state, inputs_t):
+            seen.append(1)
+            return super().step(ar, state, inputs_t)
+
+        def read(self, ar, state, inputs_t):
+            return super().read(ar, state, inputs_t) + len(seen)
+
+    entry = next(e for e in catalogue() if e.name == "linear attention, plain")
+    bad = dataclasses.replace(entry, build=lambda ar: Remembers(5, normalise=False))
+    assert not de.check_state_suffices(Float(), bad, 12).passed
+
+
 @pytest.mark.parametrize(
     "entry", [e for e in catalogue(3, 2) + companions(3, 2) if e.name in (*RATIONAL, "Mamba, P-form")], ids=lambda e: e.name
 )

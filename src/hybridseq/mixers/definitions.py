@@ -56,14 +56,16 @@ def random_stack(rng: np.random.Generator, word: str, d_model: int = 6, dim: int
 def check_state_suffices(ar, entry: Entry, seq_len: int = 24, seed: int = 0) -> Check:
     """What follows depends on the past through the state alone (paper C, Definition 2.1).
 
-    The prefix is scanned and dropped at every cut; only the state goes on. Outputs must be equal to the last bit.
+    The prefix is scanned and dropped at every cut; only the state goes on, and outputs must be equal to the last bit. All
+    prefixes are scanned before the first rest, and each rest is read by a fresh mixer, so that memory kept anywhere but in the
+    state is out of date.
     """
     mixer, inputs = entry.build(ar), entry.inputs(ar, np.random.default_rng(seed), seq_len, (3,))
     whole = ar.values(mixer.scan(ar, inputs)[0])
+    states = {cut: mixer.scan(ar, inputs.between(0, cut))[1] for cut in range(1, seq_len)}
     wrong = None
-    for cut in range(1, seq_len):
-        state = mixer.scan(ar, inputs.between(0, cut))[1]
-        rest = ar.values(mixer.scan(ar, inputs.between(cut, seq_len), state)[0])
+    for cut, state in states.items():
+        rest = ar.values(entry.build(ar).scan(ar, inputs.between(cut, seq_len), state)[0])
         if (rest != whole[..., cut:, :]).any() and wrong is None:
             wrong = {"cut": cut}
     return Check(
