@@ -1,5 +1,6 @@
 """Machine proofs: what must be proved is, and what must not is refuted by a counter-model that replays."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from hybridseq.arithmetic import FixedPoint
 from hybridseq.arithmetic.rounding import TIE_RULES, nearest_ratio
 from hybridseq.constructions import rounding_proofs as rp
 from hybridseq.constructions.parity_cell import F, G, ParityCell, Z, check_transitions
+from hybridseq.constructions.reflection import transposition
 from hybridseq.constructions.rounding_proofs import Interval
 
 PROVED = {
@@ -86,6 +88,16 @@ def test_other_intervals_of_kappa_are_rejected():
     assert not rp.cell_table(products="wide", interval=Interval(closed_below=True)).prove().passed
     assert not rp.kappa_interval(Interval(high=Fraction(7, 10))).prove().passed
     assert not rp.rounded_once("toggle", Interval(Fraction(1, 2))).prove().passed
+
+
+def test_a_changed_token_is_refuted(monkeypatch):
+    """A weaker write does not reflect, a half-way decay loses the untouched entries, a larger v wakes the zero row."""
+    monkeypatch.setattr(rp, "transposition", lambda n, i, j: replace(transposition(n, i, j), beta=Fraction(1, 4)))
+    assert not rp.transposition_update("A").prove().passed
+    monkeypatch.setattr(rp, "THREE_QUARTERS", Fraction(1, 2))
+    assert not rp.untouched("A").prove().passed and not rp.untouched("Q").prove().passed
+    monkeypatch.setattr(rp, "SCHEMES", {"doubled": ((Z, Z), (replace(G, value=8), F))})
+    assert not rp.zero_absorbs().prove().passed and not rp.seven_fall().prove().passed
 
 
 def test_premises_that_contradict_each_other_prove_nothing():
