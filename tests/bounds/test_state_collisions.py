@@ -39,6 +39,13 @@ def test_a_wrong_count_is_noticed(monkeypatch):
     assert not sc.check_counting(4).passed
 
 
+def test_twins_that_are_missing_or_wrong_are_noticed(monkeypatch):
+    monkeypatch.setattr(sc, "answer_vectors", lambda n: np.eye(2**n, dtype=np.uint8))
+    assert not sc.check_twins(1).passed
+    monkeypatch.setattr(sc, "answer_vectors", lambda n: np.zeros((2**n, n), dtype=np.uint8))
+    assert not sc.check_twins(2).passed
+
+
 def test_the_bound_needs_its_premise():
     machine = MemoryMachine(16, 2)
     assert sc.check_bound([(16, machine.state_numbers, machine.ar)]).passed

@@ -570,7 +570,8 @@ def check_twins(max_n: int) -> Check:
         for number, row in enumerate(answer_vectors(n)):
             groups.setdefault(row.tobytes(), []).append(number)
         pairs = [group for group in groups.values() if len(group) > 1]
-        got.append(pairs == [] if n % 2 == 0 else all(sum(pair) == 2**n - 1 and len(pair) == 2 for pair in pairs))
+        complements = len(pairs) == 2 ** (n - 1) and all(sum(pair) == 2**n - 1 and len(pair) == 2 for pair in pairs)
+        got.append(pairs == [] if n % 2 == 0 else complements)
     scope = f"all pairs of tables, n = 1..{max_n}"
     return Check.equal("equal answers only for complements, and only for odd n", got, [True] * len(sizes), scope, sizes)
 
