@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridseq.arithmetic import FixedPoint, Float
-from hybridseq.models import Embedding
+from hybridseq.models import Embedding, SumEmbedding
 from hybridseq.residual import Stream
 
 STREAM = Stream({"x": 2})
@@ -57,3 +57,24 @@ def test_bad_tables():
         Embedding(STREAM, (0,), np.zeros((2, 2), dtype=int))
     with pytest.raises(ValueError, match="1 levels"):
         Embedding(STREAM, (0,), np.ones((2, 2), dtype=np.uint8))
+
+
+def test_a_sum_of_two_tables_is_the_table_of_all_sums():
+    rng, stream = np.random.default_rng(0), Stream({"T": 2, "P": 1})
+    token, position = rng.integers(-3, 4, (5, 3)), rng.integers(-3, 4, (7, 3))
+    whole = Embedding.from_table(stream, token[:, None] + position)
+    parts, tokens = SumEmbedding(stream, token, position), rng.integers(0, 5, (4, 7))
+    assert (parts.apply(Float(), tokens) == whole.apply(Float(), tokens)).all()
+    assert (parts.num_tokens, parts.max_len) == (whole.num_tokens, whole.max_len) == (5, 7)
+    free = SumEmbedding(stream, token)
+    assert free.max_len is None and (free.apply(Float(), tokens) == token[tokens]).all()
+
+
+def test_a_sum_of_tables_refuses_what_does_not_fit():
+    stream = Stream({"T": 2})
+    with pytest.raises(ValueError, match="position"):
+        SumEmbedding(stream, np.ones((2, 2)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="max_len"):
+        SumEmbedding(stream, np.ones((2, 2)), np.ones((3, 2))).check([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="tokens"):
+        SumEmbedding(stream, np.ones((2, 2))).check([2])

@@ -8,11 +8,12 @@ import pytest
 
 from hybridseq.arithmetic import Float
 from hybridseq.mixers.catalogue import catalogue, companions
+from hybridseq.mixers.mamba_block import RandomMambaBlock
 from hybridseq.mixers.qwen3_next import blocks
 from hybridseq.oracles import ORACLES, Excerpt, OracleChanged, OracleMissing, available, find, sources
 from hybridseq.oracles.sources import excerpts, fingerprint
 
-OURS = {entry.name: entry for entry in [*catalogue(), *companions(), *blocks()]}
+OURS = {entry.name: entry for entry in [*catalogue(), *companions(), *blocks(), RandomMambaBlock()]}
 
 
 def runnable(oracle):

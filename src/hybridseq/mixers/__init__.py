@@ -22,8 +22,11 @@ from hybridseq.mixers.mamba import (
     SelectiveInputs,
     SelectiveScan,
     StateSpaceDual,
+    softplus,
 )
+from hybridseq.mixers.mamba_block import MambaBlock
 from hybridseq.mixers.recurrence import Mixer, Recurrence, TokenInputs
+from hybridseq.mixers.rotary import RotaryAttention
 
 __all__ = [
     "FEATURE_MAPS",
@@ -49,14 +52,17 @@ __all__ = [
     "Layer",
     "LinearAttention",
     "LinearInputs",
+    "MambaBlock",
     "Mixer",
     "Partial",
     "RWKV7Inputs",
     "Recurrence",
+    "RotaryAttention",
     "SelectiveInputs",
     "SelectiveScan",
     "ShortConvolution",
     "StateSpaceDual",
     "TokenInputs",
     "causal_mask",
+    "softplus",
 ]

@@ -13,10 +13,17 @@ from types import MappingProxyType
 from typing import Any
 
 from hybridseq.mixers.attention import Attention, AttentionInputs
+from hybridseq.mixers.mamba import EulerInputs, GateInputs, SelectiveInputs, softplus
 from hybridseq.mixers.recurrence import Mixer
 
 _GATES = ("alpha", "beta")  # their maps give the pre-activation of a sigmoid
 _NAMES = ("q", "k", "v", *_GATES)
+_STATE_SPACE = {
+    EulerInputs: {"x": None, "delta": None},
+    GateInputs: {"x": None, "gate": "sigmoid"},
+    SelectiveInputs: {"x": None, "delta": "softplus", "b": None, "c": None},
+}
+_ACTIVATIONS = {"sigmoid": lambda ar, y: ar.sigmoid(y), "softplus": softplus, None: lambda ar, y: y}
 _NORMS = {"rms": lambda ar, x: ar.rms_norm(x), "l2": lambda ar, x: ar.l2_norm(x)}
 
 
@@ -27,7 +34,9 @@ class Head:
     Args:
         core: a mixer of this room.
         maps: objects with `.apply(ar, x) -> (..., out)` by input name. Those of alpha and beta give pre-activations of
-            a sigmoid (out = 1 where the mixer takes one gate a token); a delta rule without an alpha map is DeltaNet.
+            a sigmoid (out = 1 where the mixer takes one gate a token); a delta rule without an alpha map is DeltaNet. State
+            space cores have maps x and delta (`EulerScan`: the indicator itself), x and gate (`GateScan`: pre-activation of a
+            sigmoid), or x, delta, b and c (`SelectiveScan`: delta is the pre-activation of a softplus).
         gate: map of x to value_dim pre-activations of the output gate, or None for no gate (gate 1).
         qk_norm: "rms", "l2" or None: normalises q and k before the core sees them.
 
@@ -41,8 +50,11 @@ class Head:
     qk_norm: str | None = None
 
     def __post_init__(self):
-        if not isinstance(self.core, Mixer) or not set(self.core.input_type.names()) <= set(_NAMES):
-            raise ValueError(f"core: a Head needs a mixer with inputs among {', '.join(_NAMES)}, got {self.core!r}")
+        if not isinstance(self.core, Mixer) or not self._known(self.core.input_type):
+            raise ValueError(
+                f"core: a Head needs a mixer with inputs among {', '.join(_NAMES)}, or the scan of a state space layer "
+                f"({', '.join(kind.__name__ for kind in _STATE_SPACE)}), got {self.core!r}"
+            )
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))
         kind = self.core.input_type
         names = kind.names()
@@ -53,14 +65,21 @@ class Head:
         if self.qk_norm is not None and self.qk_norm not in _NORMS:
             raise ValueError(f"qk_norm={self.qk_norm!r}: must be 'rms', 'l2' or None")
 
+    @staticmethod
+    def _known(kind) -> bool:
+        return kind in _STATE_SPACE or set(kind.names()) <= set(_NAMES)
+
+    def _activation(self, name: str) -> str | None:
+        return _STATE_SPACE.get(self.core.input_type, dict.fromkeys(_GATES, "sigmoid")).get(name)
+
     def input(self, ar, x, name: str):
         """One input of the core for the residual stream x (..., d_model); None where there is no map."""
         if name not in self.maps:
             return None
         y = self.maps[name].apply(ar, x)
-        if name in _GATES:
-            gate = ar.sigmoid(y)
-            return gate[..., 0] if name in self.core.input_type.scalars else gate
+        y = _ACTIVATIONS[self._activation(name)](ar, y)
+        if name in self.core.input_type.scalars:
+            return y[..., 0]
         return _NORMS[self.qk_norm](ar, y) if self.qk_norm and name in ("q", "k") else y
 
     def inputs(self, ar, x):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hybridseq.arithmetic import Float
 from hybridseq.mixers.linear_attention import scalar_decay_chunk
 from hybridseq.mixers.recurrence import (
     Recurrence,
@@ -24,6 +25,24 @@ from hybridseq.mixers.recurrence import (
     decay_products,
     transition_products,
 )
+
+
+def softplus(ar, u):
+    """log(1 + exp(u)) in floats: max(u, 0) + log1p(exp(-|u|)), which neither overflows nor loses small values.
+
+    Raises:
+        ValueError: an exact arithmetic, which has no logarithm.
+
+    Example:
+        >>> from hybridseq.arithmetic import Float
+        >>> softplus(Float(), Float().array([-64.0, 0.0, 64.0])).tolist()
+        [1.603810890548638e-28, 0.6931471805599453, 64.0]
+    """
+    if not isinstance(ar, Float):
+        raise ValueError(f"ar={ar.name}: softplus needs a logarithm; use Float, or an indicator as in EulerScan")
+    if isinstance(u, np.ndarray | np.generic):
+        return np.maximum(u, 0) + np.log1p(np.exp(-np.abs(u)))
+    return u.clamp(min=0) + (-u.abs()).exp().log1p()
 
 
 def _check_shape(name: str, array, shape: tuple[int, ...]) -> None:

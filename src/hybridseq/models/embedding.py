@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridseq.residual import Stream
 
-__all__ = ["Embedding"]
+__all__ = ["Embedding", "SumEmbedding"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +94,57 @@ class Embedding:
         if self.max_len is not None and tokens.shape[-1] > self.max_len:
             raise ValueError(f"tokens: {tokens.shape[-1]} of them, but this embedding has max_len = {self.max_len} positions")
         return tokens
+
+
+@dataclass(frozen=True, eq=False)
+class SumEmbedding:
+    """x_i = Tok(token_i) + Pos(i): two small tables in place of one over all pairs, for long contexts and large alphabets.
+
+    token: reals (num_tokens, dim). position: reals (max_len, dim), or None for an embedding without positions.
+    Raises ValueError for tables of another width.
+
+    >>> emb = SumEmbedding(Stream({"x": 1, "P": 1}), [[1, 0], [-1, 0]], [[0, 1], [0, 2]])
+    >>> from hybridseq.arithmetic import Float
+    >>> emb.apply(Float(), np.array([1, 0])).tolist()
+    [[-1.0, 1.0], [1.0, 2.0]]
+    """
+
+    stream: Stream
+    token: np.ndarray
+    position: np.ndarray | None = None
+    _stored: dict = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for name in ("token", "position"):
+            table = getattr(self, name)
+            if table is None and name == "position":
+                continue
+            table = np.array(table)
+            if table.ndim != 2 or table.shape[1] != self.stream.dim:
+                raise ValueError(f"{name} must have shape (rows, {self.stream.dim}), got {table.shape}")
+            table.setflags(write=False)
+            object.__setattr__(self, name, table)
+
+    @property
+    def num_tokens(self) -> int:
+        """The size of the alphabet."""
+        return len(self.token)
+
+    @property
+    def max_len(self) -> int | None:
+        """The longest context, or None for an embedding without positions."""
+        return None if self.position is None else len(self.position)
+
+    def apply(self, ar, tokens):
+        """Stored numbers (..., seq_len, dim) of tokens (..., seq_len)."""
+        tokens = self.check(tokens)
+        return self.rows(ar, tokens, np.arange(tokens.shape[-1]))
+
+    def rows(self, ar, tokens, positions):
+        """Stored numbers of (token, position) pairs, broadcast against each other: (..., dim)."""
+        if ar not in self._stored:
+            self._stored[ar] = ar.array(self.token), None if self.position is None else ar.array(self.position)
+        token, position = self._stored[ar]
+        return token[tokens] if position is None else ar.add(token[tokens], position[positions])
+
+    check = Embedding.check

@@ -22,7 +22,8 @@ def _writes(part, stream: Stream) -> frozenset[int]:
 def knows_last(layer) -> bool:
     """Whether a layer's heads are of kinds whose query matters at the position it is asked for only."""
     return isinstance(layer, Layer) and all(
-        isinstance(head, Head) and isinstance(head.core, Attention | Recurrence) for head in layer.heads
+        isinstance(head, Head) and isinstance(head.core, Attention | Recurrence) and "q" in head.core.input_type.names()
+        for head in layer.heads
     )
 
 

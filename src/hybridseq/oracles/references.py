@@ -7,6 +7,7 @@ that upstream builds in. Upstream is called by keyword, because the order of arg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -272,6 +273,34 @@ def _qwen_gated_attention(f, a):
     return module(a["x"].float(), position_embeddings=tables, attention_mask=mask)[0]
 
 
+def _mamba_block(f, a):
+    """Upstream's whole Mamba-1 module, with the given weights, on its slow path."""
+    import torch
+
+    (channels, d_model), state_dim, dt_rank = a["in_x"].shape, a["x_b"].shape[0], a["x_dt"].shape[0]
+    module = f["Mamba"](
+        d_model=d_model,
+        d_state=state_dim,
+        d_conv=a["conv"].shape[-1],
+        expand=(channels + 0.5) / d_model,  # upstream takes the integer part of expand * d_model
+        dt_rank=dt_rank,
+        use_fast_path=False,
+    )
+    weights = {
+        "in_proj.weight": torch.cat([a["in_x"], a["in_z"]]),
+        "conv1d.weight": a["conv"][:, None],
+        "conv1d.bias": a["conv_bias"],
+        "x_proj.weight": torch.cat([a["x_dt"], a["x_b"], a["x_c"]]),
+        "dt_proj.weight": a["dt"],
+        "dt_proj.bias": a["dt_bias"],
+        "A_log": a["a_log"],
+        "D": a["skip"],
+        "out_proj.weight": a["out"],
+    }
+    module.load_state_dict({name: w.float() for name, w in weights.items()})
+    return module(a["x"].float())
+
+
 def _undecorated():
     """A decorator factory that changes nothing."""
     return lambda *args, **options: lambda function: function
@@ -326,6 +355,21 @@ _QWEN_GDN = _qwen(
 _QWEN_GA = _qwen(
     "Qwen3NextRMSNorm rotate_half apply_rotary_pos_emb repeat_kv eager_attention_forward Qwen3NextAttention",
     "cf03502b406304128bb49109c5bf590a52564463b155eaffd901cee8ef9f6780",
+)
+
+_MAMBA_SCAN = _mamba(
+    "ops/selective_scan_interface.py", "selective_scan_ref", "3ffa5f89ab63432b66d6a98d35ee767229f86a7a56f546d83e9b8000a840c9a5"
+)
+_MAMBA_BLOCK = Excerpt(
+    *MAMBA,
+    "mamba_ssm/modules/mamba_simple.py",
+    ("Mamba",),
+    "d28cd5c0067ccb2b5dc9821cabdc92e0f5c0d3275e46d73147325f2ee443c6ed",
+    {
+        "math": lambda: math,
+        "selective_scan_fn": lambda: _MAMBA_SCAN.load()["selective_scan_ref"],
+        "causal_conv1d_fn": lambda: None,  # upstream then convolves with torch
+    },
 )
 
 ORACLES: tuple[Oracle, ...] = (
@@ -408,11 +452,7 @@ ORACLES: tuple[Oracle, ...] = (
     Oracle(
         "selective_scan_ref",
         "Mamba",
-        _mamba(
-            "ops/selective_scan_interface.py",
-            "selective_scan_ref",
-            "3ffa5f89ab63432b66d6a98d35ee767229f86a7a56f546d83e9b8000a840c9a5",
-        ),
+        _MAMBA_SCAN,
         "float32",
         _selective_scan,
     ),
@@ -438,6 +478,7 @@ ORACLES: tuple[Oracle, ...] = (
         "float64",
         _ssd,
     ),
+    Oracle("Mamba", "Mamba block", _MAMBA_BLOCK, "float32", _mamba_block),
     Oracle("causal_conv1d_fn", "short convolution", _QWEN_CONVOLUTION, "float64", _convolution),
     Oracle("Qwen3NextGatedDeltaNet", "Gated DeltaNet block", _QWEN_GDN, "float32", _qwen_gated_deltanet),
     Oracle("Qwen3NextAttention", "Gated Attention block", _QWEN_GA, "float32", _qwen_gated_attention),
