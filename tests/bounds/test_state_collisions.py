@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hybridseq.arithmetic import FixedPoint, Float
 from hybridseq.bounds import state_collisions as sc
+from hybridseq.bounds.packed_models import pack
 from hybridseq.constructions.hybrid_decoder import HybridDecoder
 from hybridseq.constructions.memory_machine import MemoryMachine, fading_number, truncated
 from hybridseq.constructions.random_decoder import SHAPES, Shape, random_decoder, random_decoders
@@ -188,7 +189,7 @@ def test_another_decoder_is_rejected(six):
     other = truncated(8, 2, 6).with_weight("logits", "NO", "1", 2)
     assert not sc.replay(six[1], other.model).passed
     assert "hashes differ" in str(sc.replay(six[1], other.model).counterexample)
-    swapped = changed(six[1], "model", value=sc._pack(other.model))
+    swapped = changed(six[1], "model", value=pack(other.model))
     assert not sc.replay(swapped).passed
 
 

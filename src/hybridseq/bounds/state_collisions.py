@@ -15,19 +15,16 @@ Deviates: paper A proves that some collision exists when there are too few state
 
 from __future__ import annotations
 
-import base64
 import json
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
-from pathlib import Path
 
 import numpy as np
 
-from hybridseq import models
 from hybridseq.arithmetic import FixedPoint
+from hybridseq.bounds.packed_models import pack, unpack
 from hybridseq.evidence import Certificate, Check
 from hybridseq.mixers import DeltaRule, Head, Layer
 from hybridseq.mixers.delta_rule import DeltaInputs
@@ -405,7 +402,7 @@ def _write(model: Model, ar, tables: list, j: int, block: int, budget: int, repe
             "tables": [list(map(int, table)) for table in tables], "address": j,
             "state": _states_after(model, ar, tables, repeats)[1][0].tolist(),
             "outputs": outputs, "expected": [_right(table, j) for table in tables],
-            "model hash": model.content_hash, "model": _pack(model),
+            "model hash": model.content_hash, "model": pack(model),
         },
     )  # fmt: skip
 
@@ -455,21 +452,6 @@ def _states_after(model: Model, ar, tables, repeats: int, block: int | None = No
     return tuple(np.concatenate([s.reshape(len(s), -1) for s in states], axis=1).astype(np.int64) for states in (early, late))
 
 
-def _pack(model: Model) -> dict[str, str]:
-    """The model's two files as text."""
-    with tempfile.TemporaryDirectory() as folder:
-        models.save(model, folder)
-        files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-    return {name: base64.b64encode(data).decode("ascii") for name, data in files.items()}
-
-
-def _unpack(files: dict[str, str]) -> Model:
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in files.items():
-            (Path(folder) / Path(name).name).write_bytes(base64.b64decode(text))
-        return models.load(folder)
-
-
 # the replayer ------------------------------------------------------------------------------------------------------------
 
 
@@ -496,7 +478,7 @@ def _objections(stored: Certificate, model: Model | None) -> list[str]:
     if stored.kind != KIND:
         return [f"kind {stored.kind!r} is not {KIND!r}"]
     data = stored.data
-    carried, ar, tables = _unpack(data["model"]), FixedPoint(data["s"], data["ties"]), data["tables"]
+    carried, ar, tables = unpack(data["model"]), FixedPoint(data["s"], data["ties"]), data["tables"]
     n, j, repeats = data["n"], data["address"], data["repeats"]
     if carried.content_hash != data["model hash"]:
         return ["the decoder in the certificate does not have the hash that is stated"]
@@ -604,7 +586,7 @@ def check_future(stored: Certificate, budget: int) -> Check:
     The decoder is the certificate's own. The value says how many scratch tokens were written, so that an empty comparison shows.
     """
     data = stored.data
-    model, ar = _unpack(data["model"]), FixedPoint(data["s"], data["ties"])
+    model, ar = unpack(data["model"]), FixedPoint(data["s"], data["ties"])
     runs = [_outputs(model, ar, data["tables"], j, budget, data["repeats"]) for j in range(1, data["n"] + 1)]
     wrong = [j for j, (one, other) in enumerate(runs, start=1) if one != other]
     written = sum(len(output["scratch"]) for run in runs for output in run)

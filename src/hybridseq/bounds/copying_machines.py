@@ -1,0 +1,298 @@
+"""Finite machines for selective copying, against the constant in paper B's Theorem 4.2.
+
+A machine is a state space layer in the sense of the paper: a state, an update, an output read from the new state. Tokens are
+as in `task_bounds.Copying`: ids 0..N-1 are the numbers #1..#N, the others words.
+
+The theorem prints N log M bits without an Omega. Three machines speak to that. `buffer` keeps some of the last words. `guesser`
+has 210 states for N = M = 4, fewer than 4^4, and reaches 0.9 on the distribution of the proof. `eraser` forgets every p-th
+token: one of its p phases is right with probability 1 - 1/p on *any* distribution, with fewer than N log2 M bits for large M.
+
+Success is computed exactly, by pushing the distribution through pairs of machine state and truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import log2
+
+import numpy as np
+
+from hybridseq.bounds.task_bounds import SUCCESS, Copying
+from hybridseq.bounds.windows import copied
+from hybridseq.evidence import Check
+from hybridseq.rng import Generator
+
+State = Hashable
+
+
+@dataclass(frozen=True)
+class Machine:
+    """(S, s_0, u, r) of paper B, Section 2: states are hashable values; `output` reads the new state, None is no answer."""
+
+    start: State
+    step: Callable[[State, int], State]
+    output: Callable[[State], int | None]
+
+    def run(self, tokens: Iterable[int]) -> int | None:
+        """The output after the last token."""
+        state = self.start
+        for token in tokens:
+            state = self.step(state, token)
+        return self.output(state)
+
+
+def reachable(machine: Machine, vocab_size: int, limit: int = 1 << 20) -> int:
+    """The number of states reachable from the start. Raises ValueError beyond `limit`."""
+    known, frontier = {machine.start}, [machine.start]
+    while frontier:
+        after = {machine.step(state, token) for state in frontier for token in range(vocab_size)} - known
+        known |= after
+        frontier = list(after)
+        if len(known) > limit:
+            raise ValueError(f"machine: more than {limit} reachable states; count these by formula")
+    return len(known)
+
+
+# machines ----------------------------------------------------------------------------------------------------------------
+
+
+def buffer(numbers: int, words: int, kept: int) -> Machine:
+    """Keeps the last `kept` words and at #n (n >= 2) says the one that is n - 1 places back; a word it does not have it guesses.
+
+    Made for D_S alone: after a number it keeps the answer only. Raises ValueError for kept < 0.
+    """
+    if kept < 0:
+        raise ValueError(f"kept={kept}: must be >= 0")
+
+    def step(state, token):
+        _, last = state
+        if token < numbers:
+            return (last[-token] if 0 < token <= len(last) else numbers), ()
+        return None, (*last, token)[len(last) + 1 - kept :] if len(last) >= kept else (*last, token)
+
+    return Machine((None, ()), step, lambda state: state[0])
+
+
+def guesser(numbers: int, words: int) -> Machine:
+    """Before any number the last N - 1 words; at #n the answer; then n and the last n words, but for n = N the current word only.
+
+    So at n = N it guesses. 210 states for N = M = 4. Right on all of D_S, and on D_T unless n = N.
+    """
+    first_word = numbers
+
+    def step(state, token):
+        kind, n, kept = state
+        if token >= numbers:
+            if kind == "words":
+                return kind, 0, (*kept, token)[-(numbers - 1) :]
+            kept = kept if kind == "after" else ()
+            return "after", n, (*kept, token)[-n:] if n < numbers else (token,)
+        back, known = token, () if kind == "said" else kept  # #n wants the token `back` = n - 1 places before it
+        if back == 0:
+            return "said", 1, 0
+        return "said", token + 1, known[-back] if back <= len(known) else first_word
+
+    def output(state):
+        kind, n, kept = state
+        if kind == "words":
+            return None
+        if kind == "said":
+            return kept
+        if n == numbers:
+            return kept[0]
+        return kept[0] if len(kept) == n else n - 1 if len(kept) == n - 1 else first_word
+
+    return Machine(("words", 0, ()), step, output)
+
+
+def eraser(numbers: int, period: int, phase: int) -> Machine:
+    """Keeps the last number and the last N tokens, but nothing of the tokens at times t = phase (mod period), t = 1, 2, ...
+
+    Every token is erased in one of the `period` phases. So on any input with an answer all phases but one are right.
+    Raises ValueError for period < 2 or a phase outside 0..period-1.
+    """
+    if period < 2 or not 0 <= phase < period:
+        raise ValueError(f"period={period}, phase={phase}: needs period >= 2 and a phase in 0..{period - 1}")
+
+    def step(state, token):
+        time, n, last = state
+        time = (time + 1) % period
+        return time, token + 1 if token < numbers else n, (*last[1:], None if time == phase else token)
+
+    def output(state):
+        _, n, last = state
+        return last[-n] if n else None
+
+    return Machine((0, 0, (numbers,) * numbers), step, output)
+
+
+def eraser_bits(numbers: int, words: int, period: int = 10) -> float:
+    """log2 [p (N + 1) (N + M)^(N - floor(N/p))]: no phase of `eraser` has more states.
+
+    Of N tokens in a row at least floor(N/p) are erased; time mod p and the last number (or none) are kept besides.
+    """
+    return log2(period) + log2(numbers + 1) + (numbers - numbers // period) * log2(numbers + words)
+
+
+def printed_constant(numbers: int, words: int) -> str:
+    """What is known of "N log2 M bits" for success 0.9: "proved", "refuted" or "open".
+
+    proved: by D_S with a payload of all tokens, `Copying.mixed_state_bits`. refuted: for every distribution, by `eraser`.
+    """
+    task = Copying(numbers, words, 2 * numbers)
+    if task.mixed_state_bits() >= task.printed_bits:
+        return "proved"
+    return "refuted" if eraser_bits(numbers, words) < task.printed_bits else "open"
+
+
+def first_refuted(numbers: int, most: int = 1 << 40) -> int | None:
+    """The least M from which on the eraser has fewer than N log2 M bits; None if there is none up to `most`.
+
+    N log2 M minus the eraser's bits grows with M as soon as N >= 10 (its derivative has the sign of floor(N/10) M + N^2), so a
+    bisection finds the place.
+    """
+    low, high = 2, most
+
+    def refuted(words: int) -> bool:
+        return eraser_bits(numbers, words) < numbers * log2(words)
+
+    if not refuted(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return low if refuted(low) else high
+
+
+# exact success -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`steps` independent tokens, uniform over `tokens`. Where `remember` is False no answer can be among them."""
+
+    tokens: tuple[int, ...]
+    steps: int
+    remember: bool = True
+
+
+def exact_success(machine: Machine, numbers: int, phases: Sequence[Phase]) -> Fraction:
+    """P(the output after the last token is right), for independent tokens phase by phase.
+
+    The distribution of (machine state, last number, last N tokens) is pushed through, in exact counts. An input without an
+    answer counts as failure.
+    """
+    table: dict[tuple, int] = {(machine.start, 0, ()): 1}
+    total = 1
+    for phase in phases:
+        for _ in range(phase.steps):
+            after: dict[tuple, int] = {}
+            for (state, n, tail), count in table.items():
+                for token in phase.tokens:
+                    tail_now = (*tail, token)[-numbers:] if phase.remember else ()
+                    key = machine.step(state, token), token + 1 if token < numbers else n, tail_now
+                    after[key] = after.get(key, 0) + count
+            table, total = after, total * len(phase.tokens)
+    right = sum(c for (state, n, tail), c in table.items() if 0 < n <= len(tail) and machine.output(state) == tail[-n])
+    return Fraction(right, total)
+
+
+def state_phases(task: Copying) -> list[Phase]:
+    """D_S as phases."""
+    words = tuple(range(task.numbers, task.vocab_size))
+    return [Phase(words, task.length - 1), Phase(tuple(range(1, task.numbers)), 1)]
+
+
+def window_phases(task: Copying) -> list[Phase]:
+    """D_T as phases; the answer lies in the second half, since L >= 2 N."""
+    everything, words = tuple(range(task.vocab_size)), tuple(range(task.numbers, task.vocab_size))
+    return [Phase(everything, task.hidden, remember=False), Phase(words, task.hidden)]
+
+
+# checks ------------------------------------------------------------------------------------------------------------------
+
+
+def check_guesser(task: Copying, states: int, machine: Machine | None = None) -> Check:
+    """Fewer states than M^N, right on all of D_S, and 0.9 on D, where an input of D_T without a number is a failure."""
+    machine = machine or guesser(task.numbers, task.words)
+    count = reachable(machine, task.vocab_size)
+    on_s = exact_success(machine, task.numbers, state_phases(task))
+    on_t = exact_success(machine, task.numbers, window_phases(task))
+    exists = 1 - Fraction(task.words, task.vocab_size) ** task.hidden
+    reasons = [f"{count} states"] * (count != states) + ["not fewer than M^N states"] * (log2(count) >= task.printed_bits)
+    reasons += [f"success {on_s} on D_S"] * (on_s != 1) + [f"success {(on_s + on_t) / 2} on D"] * ((on_s + on_t) / 2 < SUCCESS)
+    value = {"states": count, "bits": log2(count), "bits printed": task.printed_bits, "success on D_S": on_s,
+             "success on D_T, given a number": on_t / exists, "success on D": (on_s + on_t) / 2}  # fmt: skip
+    scope = f"N = {task.numbers}, M = {task.words}, L = {task.length}: all reachable states, all inputs of D by exact counts"
+    return Check.true("fewer bits than N log2 M reach 0.9 on the proof's D", not reasons, scope, 1, reasons, value)
+
+
+def check_buffers(task: Copying) -> Check:
+    """Buffers of 0..N-1 words: success (k + (N - 1 - k)/M) / (N - 1) on D_S, with k log2 M bits, never below Fano's bound."""
+    m, rows, wrong = task.numbers - 1, [], []
+    for kept in range(m + 1):
+        success = exact_success(buffer(task.numbers, task.words, kept), task.numbers, state_phases(task))
+        rows.append(success)
+        if kept * log2(task.words) < task.state_bits(1 - success) - 1e-9:
+            wrong.append(f"{kept} words beat the bound")
+        if success != (kept + Fraction(m - kept, task.words)) / m:
+            wrong.append(f"{kept} words: success {success}")
+    scope = f"N = {task.numbers}, M = {task.words}, L = {task.length}, 0..{m} words kept"
+    return Check.true("buffers obey the bound, which is tight at both ends", not wrong, scope, m + 1, wrong[:1],
+                      {"success on D_S": rows})  # fmt: skip
+
+
+def check_eraser_exhaustive(numbers: int, words: int, period: int, length: int, make: Callable = eraser) -> Check:
+    """Every input of one length: the phase that erased the wanted token is silent, all others are right."""
+    machines = [make(numbers, period, phase) for phase in range(period)]
+    wrong, cases = [], 0
+    for x in product(range(numbers + words), repeat=length):
+        try:
+            target = copied(x, numbers)
+        except ValueError:
+            continue
+        cases += 1
+        said = [machine.run(x) for machine in machines]
+        if sorted(s == target for s in said) != [False] + [True] * (period - 1) or said.count(None) != 1:
+            wrong.append(f"{x}: said {said}, wanted {target}")
+    counts = [reachable(machine, numbers + words) for machine in machines]
+    if log2(max(counts)) > eraser_bits(numbers, words, period) + 1e-9:
+        wrong.append(f"{counts} states")
+    scope = f"N = {numbers}, M = {words}, p = {period}, all inputs of length {length} with an answer, all reachable states"
+    return Check.true("all phases but one are right on every input", not wrong, scope, max(cases, 1), wrong[:1],
+                      {"states by phase": counts})  # fmt: skip
+
+
+def check_eraser_sampled(numbers: int, words: int, length: int, num: int, seed: int = 0, period: int = 10) -> Check:
+    """Random inputs at full size: of `period` machines all but one are right; and their bits are fewer than N log2 M."""
+    machines = [eraser(numbers, period, phase) for phase in range(period)]
+    bits, printed = eraser_bits(numbers, words, period), numbers * log2(words)
+    wrong = [] if bits < printed else [f"{bits} bits are not fewer than {printed}"]
+    draws = Generator(seed)
+    for i in range(num):
+        x = draws.at(i).integers(numbers + words, (length,))
+        x[int(draws.at(i, 1).integers(length - numbers, ()))] = draws.at(i, 2).integers(numbers, ())
+        target = copied(x.tolist(), numbers)
+        right = sum(machine.run(x.tolist()) == target for machine in machines)
+        if right != period - 1:
+            wrong.append(f"input {i}: {right} of {period} right")
+    scope = f"N = {numbers}, M = {words}, p = {period}, {num} random inputs of length {length}"
+    return Check.true("nine of ten erasers are right, with fewer than N log2 M bits", not wrong, scope, num, wrong[:1],
+                      {"bits": bits, "bits printed": printed})  # fmt: skip
+
+
+def check_regions(expected: dict[tuple[int, int], str]) -> Check:
+    """`printed_constant` at the stated (N, M)."""
+    got = [printed_constant(n, m) for n, m in expected]
+    sizes = ", ".join(f"({n}, {m})" for n, m in expected)
+    name = "where N log2 M is proved, refuted, open"
+    return Check.equal(name, got, list(expected.values()), f"(N, M) = {sizes}", list(expected))
+
+
+def regions(numbers: Sequence[int], words: Sequence[int]) -> np.ndarray:
+    """`printed_constant` on a grid, as 1 (proved), -1 (refuted), 0 (open): int (len(words), len(numbers))."""
+    code = {"proved": 1, "open": 0, "refuted": -1}
+    return np.array([[code[printed_constant(int(n), int(m))] for n in numbers] for m in words])
