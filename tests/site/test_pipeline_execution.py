@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -204,7 +205,9 @@ def test_an_interrupt_ends_the_kernel_and_leaves_earlier_results(built_book, sen
     mark = built_book.root / "kernel"
     built_book.source("weights", f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)")
     line = [sys.executable, "-m", "hybridseq", "--root", str(built_book.root), "build"]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in its background lets them ignore interrupts; the builder must hear this one.
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=hear)
     deadline = time.monotonic() + 120
     while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
         time.sleep(0.1)
