@@ -108,6 +108,9 @@ def test_sat_agrees_where_all_inputs_can_be_seen_and_beyond():
 def test_counting_by_hashing():
     for m in (3, 8, 12):
         assert check_all_inputs(hashed_uniform_head(1, m), uniform_head(1, m)).passed
+    for m, seed in ((8, 1), (8, 2), (9, 0), (10, 1)):  # many of the functions drawn for eight buckets miss one
+        assert check_all_inputs(hashed_uniform_head(2, m, seed), uniform_head(2, m)).passed
+    assert all(set(h) == set(range(8)) for seed in range(3) for h in perfect_family(10, 8, seed).tolist())
     family = perfect_family(9, 3)
     assert all(any(len(set(h[[a, b, c]])) == 3 for h in family) for a in range(9) for b in range(a) for c in range(b))
     assert hashed_uniform_head(1, 16).size < compile_head(uniform_head(1, 16)).size

@@ -10,7 +10,7 @@ listing circuit is therefore not forced by what attention computes.
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, count
 from math import comb
 
 import numpy as np
@@ -27,7 +27,8 @@ MAX_SETS = 2_000_000
 def perfect_family(seq_len: int, t: int, seed: int = 0, tries: int = 32) -> np.ndarray:
     """Functions [M] -> [t] as rows (functions, seq_len), together perfect for all t-sets.
 
-    Greedy: of ``tries`` drawn functions the one that spreads out most sets not yet served; every t-set is looked at.
+    Greedy: of ``tries`` drawn functions the one that spreads out most sets not yet served; every t-set is looked at. A function
+    that serves no set is never kept: it could miss a bucket, and a missed bucket would lower the threshold.
 
     Raises ValueError where there are more than two million t-sets.
     """
@@ -36,12 +37,15 @@ def perfect_family(seq_len: int, t: int, seed: int = 0, tries: int = 32) -> np.n
         raise ValueError(f"seq_len={seq_len}, t={t}: {sets_needed:,} sets to serve, more than {MAX_SETS:,}; take fewer positions")
     left = np.array(list(combinations(range(seq_len), t)), dtype=np.int64).reshape(-1, t)
     draw, rows = Generator(seed).at(seq_len, t), []
-    while len(left):
-        candidates = draw.at(len(rows)).integers(t, (tries, seq_len))
+    for attempt in count():
+        if not len(left):
+            break
+        candidates = draw.at(attempt).integers(t, (tries, seq_len))
         served = [_spread(h, left, t) for h in candidates]
         best = int(np.argmax([s.sum() for s in served]))
-        rows.append(candidates[best])
-        left = left[~served[best]]
+        if served[best].any():
+            rows.append(candidates[best])
+            left = left[~served[best]]
     return np.array(rows).reshape(-1, seq_len)
 
 
