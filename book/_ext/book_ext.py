@@ -58,6 +58,17 @@ def name_symbol_links(app, doctree, docname):
             link["reftitle"] = f"Notation: {link.astext()}"
 
 
+_COUNTS = re.compile(r"^\d+ claims: .*$", re.MULTILINE)
+
+
+def repeat_counts(app, docname, source):
+    """The landing page repeats the count of verdicts on the generated page of claims; without one it says nothing."""
+    if "<!-- counts of the claims -->" in source[0]:
+        found = _COUNTS.search((Path(app.srcdir) / "book" / "claims.md").read_text(encoding="utf-8"))
+        sentence = f"This site was made by one run of the book. {found[0]} The [ledger](claims.md) has them all." if found else ""
+        source[0] = source[0].replace("<!-- counts of the claims -->", sentence)
+
+
 def hide_buttons_without_address(app, config):
     """Without a public address there is nothing that a launch, issue or source button could point to."""
     options = dict(config.html_theme_options)
@@ -96,6 +107,7 @@ class ClaimRole(SphinxRole):
 def setup(app):
     app.add_role("claim", ClaimRole())
     app.connect("config-inited", hide_buttons_without_address, priority=100)
+    app.connect("source-read", repeat_counts)
     app.connect("doctree-resolved", name_symbol_links, priority=900)
     app.connect("html-page-context", drop_live_code_scripts, priority=900)
     app.connect("html-page-context", mend_markup, priority=900)

@@ -72,6 +72,16 @@ def test_buttons_stay_with_an_address(book_ext):
     assert config.html_theme_options == options
 
 
+@pytest.mark.parametrize(("ledger", "shown"), [("# Claims\n\n70 claims: 69 a, 1 b.\n", True), ("# Claims\n", False)])
+def test_the_landing_page_repeats_the_counts(book_ext, tmp_path, ledger, shown):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/claims.md").write_text(ledger, encoding="utf-8")
+    source = ["before\n\n<!-- counts of the claims -->\n"]
+    book_ext.repeat_counts(SimpleNamespace(srcdir=str(tmp_path)), "book/index", source)
+    assert ("70 claims: 69 a, 1 b." in source[0]) == shown
+    assert "<!--" not in source[0]
+
+
 def role(book_ext, text):
     """What {claim}`text` gives on the page book/index: nodes and messages."""
     builder = SimpleNamespace(get_relative_uri=lambda here, there: "claims.html")

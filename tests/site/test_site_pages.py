@@ -62,6 +62,11 @@ def test_a_decided_claim_and_its_cell_link_to_each_other(built_site, claims):
         assert box.find("a", href=back), f"{claim.entry.id}: its box does not lead to the ledger"
 
 
+def test_the_landing_page_counts_the_claims(built_site, claims):
+    text = " ".join(soup(built_site / "book/index.html").find("article").get_text(" ").split())
+    assert f"{len(claims)} claims:" in text
+
+
 def test_a_claim_that_no_run_decided_says_so(built_site, claims):
     page = soup(built_site / "book/claims.html")
     for claim in claims:
