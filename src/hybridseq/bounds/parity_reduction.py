@@ -10,8 +10,9 @@ says that they have at least 2^(h^(d/(d-1)) r^(1/(d-1))) gates. What remains is 
 Lengths are given by log2 N, since the bound begins to speak where N itself is beyond use. The two theorems are *premises*: named
 objects that the argument must be handed, and without which it is rejected.
 
-Deviates: h = 1/10 is the constant as it is usually quoted from Hastad's 1986 paper; it is a parameter. The scratch tokens in
-N + S are kept on the left; `ScratchBound.closed_form` leaves them out, which changes little.
+Deviates: h = 1/10 is the constant as it is usually quoted from Hastad's 1986 paper; it is a parameter. The theorem speaks for all
+r beyond a constant that depends on d; the curve is drawn as if it did so everywhere. The scratch tokens in N + S are kept on the
+left; `ScratchBound.closed_form` leaves them out, which changes little.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class SmallCircuits:
 
 @dataclass(frozen=True)
 class Hastad:
-    """Hastad's theorem, quoted: circuits of depth d for the parity of r bits have at least 2^(h^(d/(d-1)) r^(1/(d-1))) gates.
+    """Hastad's theorem, quoted: circuits of depth d for the parity of r bits have at least 2^(h^(d/(d-1)) r^(1/(d-1))) gates,
+    for all r beyond a constant that depends on d.
 
     constant: h, 1/10 as usually quoted; anything in (0, 1].
     """
