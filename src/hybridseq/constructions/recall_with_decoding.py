@@ -79,6 +79,16 @@ def dimension(num_words: int, seq_len: int) -> int:
     return 3 * width_for(num_words + 2) + b + 2 * width_for(seq_len) + 2
 
 
+def nonzero_weights(num_words: int, seq_len: int) -> int:
+    """4 b + 5 p + 3 r + 3 numbers that are not zero in the three layers with the shift register, W_A among them.
+
+    >>> nonzero_weights(4, 8), RecallHybrid(4, 8).nonzeros
+    (35, 35)
+    """
+    b = RecallWithDecoding(num_words).num_bits
+    return 4 * b + 5 * width_for(num_words + 2) + 3 * width_for(seq_len) + 3
+
+
 def match_gain(window: int, recency: float = RECENCY) -> float:
     """beta3 = (kappa (K3 - 1) + ln(4 K3)) / 2: half of what a mismatch must lose to weigh at most 1 / (4 K3).
 
@@ -721,13 +731,12 @@ def check_windows(expected: Mapping[int, int]) -> Check:
 
 
 def check_dimensions(expected: Mapping[tuple[int, int], int]) -> Check:
-    """The formula and the built stream both have the expected width; keys are (W, L)."""
+    """Formula and built stream both have the expected width, and as many weights as `nonzero_weights` says; keys are (W, L)."""
     settings = list(expected)
-    got = [[dimension(*key), RecallHybrid(*key).stream.dim] for key in settings]
-    wanted = [[expected[key]] * 2 for key in settings]
-    return Check.equal(
-        "d = 3 p + b + 2 r + 2, by formula and as built", got, wanted, f"(W, L) in {settings}", inputs=settings
-    )
+    got = [[dimension(*key), RecallHybrid(*key).stream.dim, RecallHybrid(*key).nonzeros] for key in settings]
+    wanted = [[expected[key], expected[key], nonzero_weights(*key)] for key in settings]
+    name = "d = 3 p + b + 2 r + 2 and 4 b + 5 p + 3 r + 3 weights, by formula and as built"
+    return Check.equal(name, got, wanted, f"(W, L) in {settings}", inputs=settings)
 
 
 @dataclass(frozen=True)
