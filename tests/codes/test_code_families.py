@@ -122,7 +122,7 @@ def test_random_codes_refuse_what_cannot_be():
 
 @pytest.mark.parametrize("arguments", [(0, 1), (5, 0), (2.5, 1), (2**20 + 1, 1)])
 def test_address_codebook_refuses_bad_counts(arguments):
-    with pytest.raises(ValueError, match="num_words|min_length"):
+    with pytest.raises(ValueError, match=r"num_words|min_length"):
         address_codebook(*arguments)
 
 
@@ -141,7 +141,7 @@ def test_binary_conventions_are_loud():
     with pytest.raises(TypeError):
         binary_words(1, 3)
     for bad in ({"bit_order": "big", "one": 1}, {"bit_order": "lsb", "one": 0}):
-        with pytest.raises(ValueError, match="bit_order|one"):
+        with pytest.raises(ValueError, match=r"bit_order|one"):
             binary_words(1, 3, **bad)
     with pytest.raises(ValueError, match=r"0\.\.7"):
         binary_words(8, 3, bit_order="lsb", one=1)

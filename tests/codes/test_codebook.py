@@ -79,7 +79,7 @@ def test_repeating_keeps_the_ratio_and_the_certificate():
 
 
 def test_require_names_what_is_missing():
-    with pytest.raises(ValueError, match="num_words = 17, but .* has 16 words"):
+    with pytest.raises(ValueError, match=r"num_words = 17, but .* has 16 words"):
         reed_muller().require(17)
     short = Codebook("short", [[1, 1, 1, 1], [1, 1, 1, -1]], 1)
     with pytest.raises(ValueError, match=r"distance = 1 .* it must be at least 2"):

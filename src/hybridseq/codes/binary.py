@@ -49,7 +49,7 @@ def binary_words(values, width: int, *, bit_order: str, one: int) -> np.ndarray:
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"values has dtype {numbers.dtype}; it must hold integers")
-    if numbers.size and not (0 <= numbers.min() and numbers.max() < 2**width):
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < 2**width):
         raise ValueError(
             f"values reach from {numbers.min()} to {numbers.max()}; with width = {width} they must lie in 0..{2**width - 1}"
         )
