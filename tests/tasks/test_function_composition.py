@@ -29,7 +29,10 @@ def test_the_reference_instances_are_injective(task):
     assert check_injective(task).passed
 
 
-@pytest.mark.parametrize(("task", "q"), [(index(3), 3), (inner_product(3), 7), (threshold(3), 7), (equality(3), 7)], ids=lambda x: getattr(x, "name", str(x)))
+COUNTS = [(index(3), 3), (inner_product(3), 7), (threshold(3), 7), (equality(3), 7)]
+
+
+@pytest.mark.parametrize(("task", "q"), COUNTS, ids=lambda x: getattr(x, "name", str(x)))
 def test_number_of_controls(task, q):
     assert len(task.controls) == q
     assert task.table().shape == (8, q)
