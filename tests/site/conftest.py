@@ -1,9 +1,11 @@
-"""A book of one chapter, small enough to execute and render in a test, and whole enough to be broken in every way."""
+"""One browser for all tests of pages; a book of one chapter, small enough to render in a test, whole enough to be broken."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 
 from hybridseq.site.book import Book
 
+CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 CONFIG = {
     "title": "A small book",
     "author": "nobody",
@@ -138,3 +141,20 @@ def built_book(_built: Path, tmp_path: Path) -> SmallBook:
     """A copy of a small book whose chapter has run and whose site stands."""
     shutil.copytree(_built, tmp_path / "project")
     return SmallBook(tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """One Chromium for the session. Without one: skipped on a reader's machine, failed in CI."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        message = "no Chromium to look at the site with: install it, for example with 'apt-get install chromium'"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        yield chromium
+        chromium.close()

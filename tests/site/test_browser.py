@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +25,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 BOOK = Book(Path(__file__).resolve().parents[2])
 CHAPTERS = [f"chapters/{chapter.slug}" for chapter in BOOK.chapters]
 PHONE_WIDTHS = (320, 390, 768)
-CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 # The theme's own logo link stands outside of a landmark; this is of moderate weight and not ours to mend.
 GRAVE = {"serious", "critical"}
 
@@ -194,23 +191,6 @@ def visit_page(browser, address: str, home: str) -> Visit:
 
 
 # The browser, the server, the visits
-@pytest.fixture(scope="session")
-def browser() -> Iterator:
-    """One Chromium for the session. Without one: skipped on a reader's machine, failed in CI."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        message = "no Chromium to look at the site with: install it, for example with 'apt-get install chromium'"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
-        yield chromium
-        chromium.close()
-
-
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass

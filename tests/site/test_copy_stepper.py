@@ -24,21 +24,8 @@ def page_file(project_root, tmp_path_factory):
     return folder / "chapters/page.html"
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no Chromium: install it, for example with 'apt-get install chromium'")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def test_keys_and_buttons_step_through_the_frames(chromium, page_file):
-    page, problems, asked = chromium.new_page(), [], []
+def test_keys_and_buttons_step_through_the_frames(browser, page_file):
+    page, problems, asked = browser.new_page(), [], []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(page_file.as_uri())
@@ -59,8 +46,8 @@ def test_keys_and_buttons_step_through_the_frames(chromium, page_file):
     page.close()
 
 
-def test_without_a_script_the_figure_says_where_to_look(chromium, page_file):
-    context = chromium.new_context(java_script_enabled=False)
+def test_without_a_script_the_figure_says_where_to_look(browser, page_file):
+    context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(page_file.as_uri())
     assert "read the figure above" in page.locator(".copy-steps-picture").inner_text()
