@@ -5,7 +5,8 @@ as in `task_bounds.Copying`: ids 0..N-1 are the numbers #1..#N, the others words
 
 The theorem prints N log M bits without an Omega. Three machines speak to that. `buffer` keeps some of the last words. `guesser`
 has 210 states for N = M = 4, fewer than 4^4, and reaches 0.9 on the distribution of the proof. `eraser` forgets every p-th
-token: one of its p phases is right with probability 1 - 1/p on *any* distribution, with fewer than N log2 M bits for large M.
+token: one of its p phases is right with probability 1 - 1/p on any distribution over inputs
+with an answer, with fewer than N log2 M bits for large M.
 
 Success is computed exactly, by pushing the distribution through pairs of machine state and truth.
 """
@@ -126,7 +127,9 @@ def eraser(numbers: int, period: int, phase: int) -> Machine:
         _, n, last = state
         return last[-n] if n else None
 
-    return Machine((0, 0, (numbers,) * numbers), step, output)
+    # Times t <= 0 are erased by the same rule, so that the start adds no states to the count of `eraser_bits`.
+    start = tuple(None if (j + 1 - numbers) % period == phase else numbers for j in range(numbers))
+    return Machine((0, 0, start), step, output)
 
 
 def eraser_bits(numbers: int, words: int, period: int = 10) -> float:
@@ -140,7 +143,8 @@ def eraser_bits(numbers: int, words: int, period: int = 10) -> float:
 def printed_constant(numbers: int, words: int) -> str:
     """What is known of "N log2 M bits" for success 0.9: "proved", "refuted" or "open".
 
-    proved: by D_S with a payload of all tokens, `Copying.mixed_state_bits`. refuted: for every distribution, by `eraser`.
+    proved: by D_S with a payload of all tokens, `Copying.mixed_state_bits`. refuted: for every distribution over inputs
+    with an answer, by `eraser`.
     """
     task = Copying(numbers, words, 2 * numbers)
     if task.mixed_state_bits() >= task.printed_bits:
@@ -151,7 +155,7 @@ def printed_constant(numbers: int, words: int) -> str:
 def first_refuted(numbers: int, most: int = 1 << 40) -> int | None:
     """The least M from which on the eraser has fewer than N log2 M bits; None if there is none up to `most`.
 
-    N log2 M minus the eraser's bits grows with M as soon as N >= 10 (its derivative has the sign of floor(N/10) M + N^2), so a
+    N log2 M minus the eraser's bits grows with M for every N (its derivative has the sign of floor(N/10) M + N^2), so a
     bisection finds the place.
     """
     low, high = 2, most
