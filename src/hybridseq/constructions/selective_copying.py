@@ -551,7 +551,8 @@ def register_error(gain: float, hold: int, dtype: str = "float64") -> float:
 
 
 def error_bound(gain: float, hold: int) -> float:
-    """e^-c (1 + 1/c + H (1 + 1/c)): bounds |h - code| after a hold of H steps in exact arithmetic, for codes of size 1.
+    """e^-c (1 + 1/c + H (1 + 1/c)): bounds |h - code| after a hold of H steps in exact arithmetic, for codes of size 1, for
+    c >= 1 and H >= 1.
 
     The overwrite leaves at most e^-c of the old value and writes softplus(c)/c <= 1 + e^-c/c of the new one. Each step of the
     hold takes off a share of at most softplus(-c) <= e^-c and lets in at most softplus(-c)/c of the input.
