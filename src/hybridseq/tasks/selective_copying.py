@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridseq.rng import Generator
+from hybridseq.tasks.exhaustive import every_sequence
 from hybridseq.tasks.vocabulary import Vocabulary
 
 __all__ = ["COUNT_FROM", "MASKED", "SelectiveCopying"]
@@ -35,7 +36,6 @@ COUNT_FROM = {"current": 1, "previous": 0}
 MASKED = -1
 """The label of a position without a defined answer."""
 
-_MOST_EXHAUSTIVE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -142,14 +142,7 @@ class SelectiveCopying:
 
         Raises ValueError beyond 2^24 sequences, or for a block below 1.
         """
-        if self.count(seq_len) > _MOST_EXHAUSTIVE:
-            raise ValueError(f"seq_len={seq_len}: {self.count(seq_len)} sequences are too many to list; use sample instead")
-        if block < 1:
-            raise ValueError(f"block must be >= 1, got {block}")
-        powers = self.vocab_size ** np.arange(seq_len - 1, -1, -1, dtype=np.int64)
-        for start in range(0, self.count(seq_len), block):
-            number = np.arange(start, min(start + block, self.count(seq_len)))
-            yield number[:, None] // powers % self.vocab_size
+        return every_sequence(self.vocab_size, _length(seq_len), block)
 
     def sample(self, num: int, seq_len: int, generator: Generator, density: float | None = None) -> np.ndarray:
         """Random sequences (num, seq_len), every position independent.
