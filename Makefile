@@ -15,6 +15,8 @@ PYTEST_ARGS ?=
 BIN     := .venv/bin
 OK      := .venv/.ok
 ORACLE  := .venv/.oracle
+NATIVE  := .venv/.native
+STEP    := $(wildcard setup.py src/hybridseq/learning/native/*.[ch])
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 LOCK    := -c requirements/lock.txt -c requirements/torch.txt
 INDEX   := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
@@ -33,7 +35,7 @@ book: env ## execute the chapters that changed, build the site, say where to ope
 test: env ## all tests: package, chapters, project, and the site in Chromium
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(PYTEST_ARGS)
 
-env: $(OK) $(ORACLE) ## only the environment in .venv/
+env: $(OK) $(NATIVE) $(ORACLE) ## only the environment in .venv/
 
 $(OK): pyproject.toml requirements/lock.txt requirements/torch.txt Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
@@ -46,6 +48,12 @@ $(OK): pyproject.toml requirements/lock.txt requirements/torch.txt Makefile
 	@$(PIP) install $(INDEX) -r requirements/torch.txt >.venv/install.log 2>&1 || { $(INSTALL_FAILED); }
 	@echo "Setting up .venv/: the book's packages"
 	@$(PIP) install $(LOCK) -e '.[book,dev]' >>.venv/install.log 2>&1 || { $(INSTALL_FAILED); }
+	@touch $(NATIVE) $@
+
+# The trainer's step in C, where its source changed; without a compiler the package does without it (`make doctor` says so).
+$(NATIVE): $(STEP) | $(OK)
+	@echo "Setting up .venv/: the native training step"
+	@$(PIP) install --no-deps -e . >.venv/native.log 2>&1 || { tail -n 15 .venv/native.log; exit 1; }
 	@touch $@
 
 # Reference code of other projects, read as source: apart from the rest, and never a reason to stop. Without --no-cache-dir pip
@@ -66,6 +74,7 @@ lock: $(OK) ## renew requirements/lock.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "uv is not installed: pip install uv"; exit 1; }
 	@uv pip compile pyproject.toml --quiet --extra book --extra dev --python-version 3.11 -c requirements/torch.txt \
 	  --no-emit-package torch --no-header --no-annotate -o requirements/lock.txt
+	@sed -i.old -E '/^(nvidia|cuda|triton)/d' requirements/lock.txt && rm requirements/lock.txt.old  # what torch for a GPU would bring
 
 doctor: env ## look at this machine: what works, what would not be run
 	@$(BIN)/hybridseq doctor
