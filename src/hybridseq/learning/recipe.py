@@ -8,7 +8,8 @@ Every trainer offers the same three functions, and each is tested in float64 aga
 
 `parameters` is where to start (None: `stack.initial(seed)`), `steps` stops early while the schedule stays as the recipe has it,
 `record(step, loss)` is called after each step. `keep` holds what the embedding is multiplied by under dropout: real factors
-(batch, seq_len, width), 0 or 1 / (1 - p); None is no dropout. Labels below 0 are masked.
+(batch, seq_len, width), 0 or 1 / (1 - p), that is `batches.dropout_keep(...) / (1 - p)`; None is no dropout. Labels below 0 are
+masked.
 """
 
 from __future__ import annotations
