@@ -19,25 +19,20 @@ occurrence needs a successor. Its log|V| bits are log2 W bits here, since |V| = 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from hybridseq.rng import Generator
-from hybridseq.tasks.exhaustive import every_sequence
+from hybridseq.tasks.labelled_sequences import MASKED, LabelledSequences, check_count
 from hybridseq.tasks.vocabulary import Vocabulary
 
 __all__ = ["MASKED", "RecallWithDecoding"]
 
-MASKED = -1
-"""The label of a position without a defined answer."""
-
-
 
 @dataclass(frozen=True)
-class RecallWithDecoding:
+class RecallWithDecoding(LabelledSequences):
     """The task for one number of words. Token ids: 0, ..., W-1 are the words, W is the bit 0 and W+1 the bit 1.
 
     Args:
@@ -85,9 +80,15 @@ class RecallWithDecoding:
         few = self.num_words <= 26
         return Vocabulary((*(chr(97 + i) if few else f"w{i}" for i in range(self.num_words)), "0", "1"))
 
-    def text(self, tokens) -> str:
-        """One sequence as token names."""
-        return " ".join(self.vocabulary.names(tokens))
+    @property
+    def marks(self) -> range:
+        """Ids of the bits."""
+        return range(self.zero, self.vocab_size)
+
+    @property
+    def words(self) -> range:
+        """Ids of the words."""
+        return range(self.num_words)
 
     def spell(self, words) -> np.ndarray:
         """The bit tokens of words (...,), most significant first: (..., b).
@@ -99,15 +100,6 @@ class RecallWithDecoding:
         if words.dtype.kind not in "iu" or (words.size and not 0 <= int(words.min()) <= int(words.max()) < self.num_words):
             raise ValueError(f"words must be integers in 0..{self.num_words - 1}, got {words}")
         return self.num_words + (words[..., None].astype(np.int64) >> np.arange(self.num_bits - 1, -1, -1) & 1)
-
-    def check(self, tokens) -> np.ndarray:
-        """Tokens (..., seq_len) as int64. Raises ValueError for other ids, or no token at all."""
-        tokens = np.asarray(tokens)
-        if tokens.ndim < 1 or tokens.shape[-1] < 1 or tokens.dtype.kind not in "iu":
-            raise ValueError(f"tokens must be integers (..., seq_len), seq_len >= 1, got {tokens.shape} {tokens.dtype}")
-        if tokens.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab_size:
-            raise ValueError(f"tokens must lie in 0..{self.vocab_size - 1}, got {int(tokens.min())}..{int(tokens.max())}")
-        return tokens.astype(np.int64)
 
     # ------------------------------------------------------------------------------------------------------ the answer
 
@@ -141,20 +133,8 @@ class RecallWithDecoding:
         tokens, source = self.check(tokens), self.sources(tokens)
         return np.where(source >= 0, np.take_along_axis(tokens, np.maximum(source, 0), axis=-1), MASKED)
 
-    def answers(self, tokens) -> np.ndarray:
-        """The label of the last position, (...,): what Definition 4.4 asks for; -1 where it is undefined."""
-        return self.labels(tokens)[..., -1]
-
-    def solve(self, tokens) -> np.ndarray:
-        """Reference solver: reads (seq_len,) or (num, seq_len) token by token in plain Python; the labels of every position.
-
-        It shares no line with `labels`: it spells the query as text and walks back along what it has read.
-        """
-        tokens = self.check(tokens)
-        rows = [self._read(row) for row in tokens.reshape(-1, tokens.shape[-1]).tolist()]
-        return np.array(rows).reshape(tokens.shape)
-
     def _read(self, row: list[int]) -> list[int]:
+        """Spells the query as text and walks back along what has been heard."""
         heard, spelled, labels = [], "", []
         for token in row:
             heard.append(token)
@@ -173,37 +153,12 @@ class RecallWithDecoding:
 
     # --------------------------------------------------------------------------------------------------------- inputs
 
-    def count(self, seq_len: int) -> int:
-        """The number of sequences, |V|^seq_len."""
-        return self.vocab_size ** _length(seq_len)
-
-    def every(self, seq_len: int, block: int = 1 << 14) -> Iterator[np.ndarray]:
-        """All sequences of V^seq_len in counting order, in blocks (num, seq_len) of at most `block` rows.
-
-        Raises ValueError beyond 2^24 sequences, or for a block below 1.
-        """
-        return every_sequence(self.vocab_size, _length(seq_len), block)
-
-    def sample(self, num: int, seq_len: int, generator: Generator, density: float | None = None) -> np.ndarray:
-        """Random sequences (num, seq_len), every position independent.
-
-        density: probability of a bit token; None makes every token equally likely. Raises ValueError outside [0, 1].
-        """
-        shape = (_length(num, "num"), _length(seq_len))
-        if density is None:
-            return generator.integers(self.vocab_size, shape)
-        if not 0 <= density <= 1:
-            raise ValueError(f"density must lie in [0, 1], got {density!r}")
-        bits = generator.at(0).integers(2, shape) + self.num_words
-        words = generator.at(1).integers(self.num_words, shape)
-        return np.where(generator.at(2).uniform(shape) < density, bits, words)
-
     def sample_query(self, num: int, context: int, generator: Generator, bits: str = "after") -> np.ndarray:
         """Uniform words (num, context) and the b bits of a uniform query, after the words or before them.
 
         The words are what Theorem 4.6 speaks about. Raises ValueError for another place of the bits.
         """
-        words = generator.at(0).integers(self.num_words, (_length(num, "num"), _length(context, "context")))
+        words = generator.at(0).integers(self.num_words, (check_count(num, "num"), check_count(context, "context")))
         query = self.spell(generator.at(1).integers(self.num_words, (num,)))
         return self.join(words, query, bits)
 
@@ -212,9 +167,3 @@ class RecallWithDecoding:
         if bits not in ("after", "before"):
             raise ValueError(f"bits={bits!r}: must be 'after' or 'before' (where the query stands)")
         return np.concatenate((words, query) if bits == "after" else (query, words), axis=-1)
-
-
-def _length(value, name: str = "seq_len") -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-    return int(value)
