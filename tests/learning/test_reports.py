@@ -218,6 +218,13 @@ def test_bad_tables_are_refused_by_name(call, named):
         call()
 
 
+def test_each_trainer_and_task_has_a_code_of_its_own():
+    rows = table(run(0, backend="native"), run(1, backend="ensemble", code="other"), run(0, task="copying", code="third"))
+    assert len(check_rows(rows)) == 3
+    with pytest.raises(ValueError, match="recall by native mixes versions"):
+        check_rows(pd.concat([rows, table(run(2, backend="native", code="older"))]))
+
+
 def test_stale_rows_can_be_shown_on_purpose():
     mixed = table(run(0), run(1, code="other"))
     assert len(check_rows(mixed, one_code=False)) == 2

@@ -50,7 +50,7 @@ def check_rows(rows: pd.DataFrame, columns: Iterable[str] = (), one_code: bool =
     """`rows` itself, once it is fit to be read.
 
     Raises:
-        ValueError: no table, no rows, a column of `POINT` or `columns` missing, runs of several versions of the code, a run
+        ValueError: no table, no rows, a column of `POINT` or `columns` missing, several versions of a trainer's code, a run
             without an accuracy or a learning rate, a run that stands in it twice.
     """
     if not isinstance(rows, pd.DataFrame):
@@ -60,15 +60,26 @@ def check_rows(rows: pd.DataFrame, columns: Iterable[str] = (), one_code: bool =
         raise ValueError(f"rows: has no column {', '.join(missing)}; read it with the sweep's own loader")
     if rows.empty:
         raise ValueError("rows: no run is left; check the filter, or run the sweep first")
-    if one_code and "code" in rows.columns and rows["code"].nunique(dropna=False) > 1:
-        counts = ", ".join(f"{code}: {n}" for code, n in rows["code"].value_counts(dropna=False).items())
-        raise ValueError(f"rows: mixes versions of the code ({counts} runs); keep one, or run the stale cells again")
+    if one_code and "code" in rows.columns:
+        _check_one_code(rows)
     if len(bad := rows[rows["accuracy"].isna() | rows["learning_rate"].isna()]):
         raise ValueError(f"rows: {len(bad)} runs have no accuracy or no learning rate, the first is {_where(bad.iloc[0])}")
     run = [*POINT, "learning_rate", "seed"]
     if len(again := rows[rows.duplicated(run)]):
         raise ValueError(f"rows: seed {again.iloc[0]['seed']} of {_where(again.iloc[0])} stands there more than once")
     return rows
+
+
+def _check_one_code(rows: pd.DataFrame) -> None:
+    """A trainer's code has one hash for each task, so hashes are compared among runs that share both."""
+    same = [name for name in ("task", "backend") if name in rows.columns]
+    for place, group in rows.groupby(same, dropna=False):
+        if group["code"].nunique(dropna=False) > 1:
+            counts = ", ".join(f"{code}: {n}" for code, n in group["code"].value_counts(dropna=False).items())
+            raise ValueError(
+                f"rows: {' by '.join(map(str, place))} mixes versions of the code ({counts} runs); keep one, or run the stale "
+                "cells again"
+            )
 
 
 def curves(rows: pd.DataFrame) -> np.ndarray:

@@ -13,33 +13,31 @@ label (-1) and are never counted. With the words a, b and k = 2:
 Two occurrences may overlap, and the label may be the token at i itself: a a a has the label a at 3.
 
 Deviates: Definition 5.1 asks for one answer, behind the whole sequence; here every position asks, and `answers` is the last
-one. It takes the last position at which the key stands, which is the end of the sequence itself, where nothing follows; here the
-occurrence is an earlier one. It does not say what to do when there is none. Released generators never store the key of the
-first k tokens, because they begin one position late; `skip_first` says whether that key counts, and has no default.
+one. Its slices x_{i:i+k} are read as k tokens: with both ends counted the answer x_{i+k} would belong to the key. It takes the
+last position at which the key stands, which is the end of the sequence itself, where nothing follows; here the occurrence is an
+earlier one. It does not say what to do when there is none. Released generators never store the key of the first k tokens,
+because they begin one position late; `skip_first` says whether that key counts, and has no default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from hybridseq.rng import Generator
-from hybridseq.tasks.exhaustive import every_sequence
+from hybridseq.tasks.labelled_sequences import MASKED, LabelledSequences, check_count
 from hybridseq.tasks.vocabulary import Vocabulary
 
 __all__ = ["MASKED", "MultiKeyRecall"]
-
-MASKED = -1
-"""The label of a position without a defined answer."""
 
 _MOST_KEYS = 1 << 62
 """Keys are compared as int64 numbers in base M."""
 
 
 @dataclass(frozen=True)
-class MultiKeyRecall:
+class MultiKeyRecall(LabelledSequences):
     """The task for one vocabulary and one length of keys. Token ids: 0, ..., M-1 are the words.
 
     Args:
@@ -60,9 +58,12 @@ class MultiKeyRecall:
     key_len: int
     skip_first: bool
 
+    marks: ClassVar[range] = range(0)
+    """No token is special."""
+
     def __post_init__(self):
         for name in ("num_words", "key_len"):
-            _length(getattr(self, name), name)
+            check_count(getattr(self, name), name)
         if not isinstance(self.skip_first, bool):
             raise ValueError(f"skip_first must be True or False, got {self.skip_first!r}")
         if int(self.num_words) ** int(self.key_len) > _MOST_KEYS:
@@ -79,18 +80,10 @@ class MultiKeyRecall:
         few = self.num_words <= 26
         return Vocabulary(tuple(chr(97 + i) if few else f"w{i}" for i in range(self.num_words)))
 
-    def text(self, tokens) -> str:
-        """One sequence as token names."""
-        return " ".join(self.vocabulary.names(tokens))
-
-    def check(self, tokens) -> np.ndarray:
-        """Tokens (..., seq_len) as int64. Raises ValueError for other ids, or no token at all."""
-        tokens = np.asarray(tokens)
-        if tokens.ndim < 1 or tokens.shape[-1] < 1 or tokens.dtype.kind not in "iu":
-            raise ValueError(f"tokens must be integers (..., seq_len), seq_len >= 1, got {tokens.shape} {tokens.dtype}")
-        if tokens.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab_size:
-            raise ValueError(f"tokens must lie in 0..{self.vocab_size - 1}, got {int(tokens.min())}..{int(tokens.max())}")
-        return tokens.astype(np.int64)
+    @property
+    def words(self) -> range:
+        """Ids of the words: all there are."""
+        return range(self.num_words)
 
     # ------------------------------------------------------------------------------------------------------ the answer
 
@@ -98,7 +91,7 @@ class MultiKeyRecall:
         """The key that ends at each position as a number in base M, first token most significant; -1 for the first k - 1."""
         tokens = self.check(tokens)
         keys = np.zeros_like(tokens)
-        for back in range(self.key_len):
+        for back in range(min(self.key_len, tokens.shape[-1])):
             keys[..., back:] += self.num_words**back * tokens[..., : tokens.shape[-1] - back]
         keys[..., : self.key_len - 1] = MASKED
         return keys
@@ -121,20 +114,8 @@ class MultiKeyRecall:
         tokens, source = self.check(tokens), self.sources(tokens)
         return np.where(source >= 0, np.take_along_axis(tokens, np.maximum(source, 0), axis=-1), MASKED)
 
-    def answers(self, tokens) -> np.ndarray:
-        """The label of the last position, (...,): what Definition 5.1 asks for; -1 where it is undefined."""
-        return self.labels(tokens)[..., -1]
-
-    def solve(self, tokens) -> np.ndarray:
-        """Reference solver: reads (seq_len,) or (num, seq_len) token by token in plain Python; the labels of every position.
-
-        It shares no line with `labels`: it walks back along what it has read and compares the keys as lists.
-        """
-        tokens = self.check(tokens)
-        rows = [self._read(row) for row in tokens.reshape(-1, tokens.shape[-1]).tolist()]
-        return np.array(rows).reshape(tokens.shape)
-
     def _read(self, row: list[int]) -> list[int]:
+        """Walks back along what has been heard, comparing keys as lists."""
         return [self._behind(row[:end]) for end in range(1, len(row) + 1)]
 
     def _behind(self, heard: list[int]) -> int:
@@ -147,23 +128,6 @@ class MultiKeyRecall:
 
     # --------------------------------------------------------------------------------------------------------- inputs
 
-    def count(self, seq_len: int) -> int:
-        """The number of sequences, M^seq_len."""
-        return self.vocab_size ** _length(seq_len)
-
-    def every(self, seq_len: int, block: int = 1 << 14) -> Iterator[np.ndarray]:
-        """All sequences of V^seq_len in counting order, in blocks (num, seq_len) of at most `block` rows.
-
-        Raises ValueError beyond 2^24 sequences, or for a block below 1.
-        """
-        return every_sequence(self.vocab_size, _length(seq_len), block)
-
     def sample(self, num: int, seq_len: int, generator: Generator) -> np.ndarray:
         """Random sequences (num, seq_len) of independent uniform words: one draw, `generator.integers(M, (num, seq_len))`."""
-        return generator.integers(self.num_words, (_length(num, "num"), _length(seq_len)))
-
-
-def _length(value, name: str = "seq_len") -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-    return int(value)
+        return generator.integers(self.num_words, (check_count(num, "num"), check_count(seq_len)))
