@@ -264,8 +264,13 @@ class Decoder(nn.Module):
             here = _inside(tap, i)
             layer = {name.removeprefix(f"{i}."): value for name, value in w.items() if name.startswith(f"{i}.")}
             x = here("after", x + LAYERS[letters](self.stack, self.ar, layer, x, here))
+        return tap("logits", self.read_out(x))
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """Logits (..., vocab_size) of a residual stream x (..., width). From an inner layer's stream: what it says by itself."""
+        w = self.weights
         normed = layer_norm(x, w["norm.weight"], w["norm.bias"])
-        return tap("logits", self.ar.affine(w["embedding" if self.stack.tied else "unembedding.weight"], normed))
+        return self.ar.affine(w["embedding" if self.stack.tied else "unembedding.weight"], normed)
 
     def _tokens(self, tokens) -> Tensor:
         tokens = torch.as_tensor(tokens)
