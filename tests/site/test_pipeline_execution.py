@@ -70,6 +70,8 @@ def test_what_a_chapter_does_not_read_leaves_its_key(small_book):
     text = book.ledger_path.read_text(encoding="utf-8")
     book.ledger_path.write_text(text.replace("A figure.", "Another figure."), encoding="utf-8")
     (book.root / "book/index.md").write_text("# Other words\n", encoding="utf-8")
+    (book.root / "book/results/x/journal").mkdir(parents=True)
+    (book.root / "book/results/x/journal/lock").write_text("a sweep is running", encoding="utf-8")
     assert execution_key(book, chapter, "quick") == before
     assert execution_key(book, chapter, "full") != before
     assert execution_key(book, chapter, "quick", {"seed": 1}) != before

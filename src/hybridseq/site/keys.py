@@ -60,7 +60,9 @@ def _inputs(book: Book) -> list[Path]:
         if path.suffix in _SOURCE_SUFFIXES and (site not in path.parents or path.name in _SITE_FILES_THAT_EXECUTE)
     ]
     locks = list((book.root / "requirements").glob("*.txt"))
-    results = [path for path in (book.root / "book" / "results").rglob("*") if path.is_file()]
+    # A journal is how a sweep remembers; what a chapter reads lies beside it.
+    stored = book.root / "book" / "results"
+    results = [p for p in stored.rglob("*") if p.is_file() and "journal" not in p.relative_to(stored).parts]
     return sorted(path for path in source + locks + results if ".egg-info" not in str(path))
 
 
