@@ -88,7 +88,7 @@ def test_a_faulty_eraser_is_rejected():
     assert not cm.check_eraser_exhaustive(3, 2, 3, 4, late).passed
 
 
-def test_the_printed_constant_is_too_large_for_many_words():
+def test_erasers_at_full_size():
     check = cm.check_eraser_sampled(10, 1000, 60, 20)
     assert check.passed
     assert check.value["bits"] == pytest.approx(log2(10 * 11 * 1010**9))
@@ -96,20 +96,64 @@ def test_the_printed_constant_is_too_large_for_many_words():
     assert not cm.check_eraser_sampled(10, 100, 60, 5).passed
 
 
+@pytest.mark.parametrize(("numbers", "words", "merged"), [(2, 3, 2), (3, 2, 1), (4, 2, 3), (2, 9, None), (3, 3, 0)])
+def test_merger_on_every_input(numbers, words, merged):
+    check = cm.check_merger(numbers, words, merged)
+    assert check.passed and check.value["machines"] == numbers + words
+    machines = [cm.merger(numbers, words, j, merged) for j in range(numbers + words)]
+    wrong = (numbers + words) // 10 if merged is None else merged
+    for length in range(1, 5):
+        for x in product(range(numbers + words), repeat=length):
+            if _has_answer(x, numbers):
+                assert sum(m.run(x) != copied(x, numbers) for m in machines) == wrong
+
+
+def test_thirty_mergers_refute_the_printed_constant():
+    check = cm.check_merger(2, 28)
+    assert check.passed and (check.value["machines"], check.value["right"]) == (30, 27)
+    assert check.value["most states"] == 783 < 28**2
+    assert max(cm.reachable(cm.merger(2, 28, j), 30) for j in (0, 1, 2, 15, 29)) <= 783
+
+
+def test_a_faulty_merger_is_rejected():
+    def wider(numbers, words, shift, merged):
+        return cm.merger(numbers, words, shift, merged + 1)
+
+    def lopsided(numbers, words, shift, merged):
+        return cm.merger(numbers, words, 0, merged)
+
+    def hoarder(numbers, words, shift, merged):
+        return cm.merger(numbers, words, shift, 0)
+
+    for make in (wider, lopsided, hoarder):
+        assert not cm.check_merger(2, 4, 1, make).passed
+
+
+def test_nine_n_plus_ten():
+    assert cm.check_nine_n_plus_ten(40).passed
+    assert not cm.check_nine_n_plus_ten(5, lambda n, m: cm.merger_states(n, m, (n + m) // 9)).passed
+    assert not cm.check_nine_n_plus_ten(5, lambda n, m: cm.merger_states(n, m, (n + m) // 11)).passed
+
+
 def test_first_refuted_in_integers():
-    for numbers in (10, 16, 20, 64):
+    for numbers in (2, 3, 9, 10, 16, 20, 64):
         first = cm.first_refuted(numbers)
-        states = [10 * (numbers + 1) * (numbers + m) ** (numbers - numbers // 10) for m in (first - 1, first)]
-        assert states[0] >= (first - 1) ** numbers and states[1] < first**numbers
-    assert cm.first_refuted(9) is None
+        assert all(_fewer(numbers, m) for m in (first, first + 1, first + 50)) and not _fewer(numbers, first - 1)
+    assert [cm.first_refuted(n) for n in (2, 9, 10, 64)] == [28, 91, 100, 133]
+
+
+def _fewer(numbers, words):
+    size = numbers + words
+    erasers, stored = 10 * (numbers + 1) * size ** (numbers - numbers // 10), size - size // 10
+    return min(erasers, stored**numbers + numbers * stored ** (numbers - 1)) < words**numbers
 
 
 def test_regions():
-    expected = {(8, 2): "proved", (1000, 100): "proved", (4, 4): "open", (10, 150): "open"}
-    expected |= {(10, 1000): "refuted", (10, 180): "refuted"}
+    expected = {(4, 2): "proved", (8, 2): "proved", (1000, 100): "proved", (4, 4): "open", (10, 99): "open"}
+    expected |= {(2, 28): "refuted", (10, 100): "refuted", (64, 133): "refuted"}
     assert cm.check_regions(expected).passed
     assert not cm.check_regions(expected | {(4, 4): "refuted"}).passed
-    assert cm.regions([8, 10], [2, 1000]).tolist() == [[1, 1], [0, -1]]
+    assert cm.regions([8, 10], [2, 1000]).tolist() == [[1, 1], [-1, -1]]
 
 
 def test_bad_input():
@@ -117,6 +161,9 @@ def test_bad_input():
         (lambda: cm.buffer(4, 4, -1), "kept=-1"),
         (lambda: cm.eraser(4, 1, 0), "period=1"),
         (lambda: cm.eraser(4, 3, 3), "phase=3"),
+        (lambda: cm.merger(4, 3, 7), "shift=7"),
+        (lambda: cm.merger(1, 3, 0), "numbers=1"),
+        (lambda: cm.merger(4, 3, 0, 7), "merged=7"),
         (lambda: cm.reachable(cm.eraser(6, 9, 0), 12, limit=1000), "more than 1000"),
     ):
         with pytest.raises(ValueError, match=words):

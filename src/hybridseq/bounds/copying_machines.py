@@ -3,10 +3,11 @@
 A machine is a state space layer in the sense of the paper: a state, an update, an output read from the new state. Tokens are
 as in `task_bounds.Copying`: ids 0..N-1 are the numbers #1..#N, the others words.
 
-The theorem prints N log M bits without an Omega. Three machines speak to that. `buffer` keeps some of the last words. `guesser`
-has 210 states for N = M = 4, fewer than 4^4, and reaches 0.9 on the distribution of the proof. `eraser` forgets every p-th
-token: one of its p phases is right with probability 1 - 1/p on any distribution over inputs
-with an answer, with fewer than N log2 M bits for large M.
+The theorem prints N log M bits without an Omega. Four machines speak to that. `buffer` keeps some of the last words. `guesser`
+has 210 states for N = M = 4, fewer than 4^4, and reaches 0.9 on the distribution of the proof. `merger` confuses a tenth of the
+tokens with one of them, `eraser` forgets every tenth token. Either comes as a family of which, on any input with an answer, at
+least nine of ten are right; so for any distribution over such inputs one of the family reaches 0.9. Mergers have fewer than
+N log2 M bits from M = 9 N + 10 on, erasers from about N^0.9 on if N is large.
 
 Success is computed exactly, by pushing the distribution through pairs of machine state and truth.
 """
@@ -109,6 +110,49 @@ def guesser(numbers: int, words: int) -> Machine:
     return Machine(("words", 0, ()), step, output)
 
 
+def merged_tokens(numbers: int, words: int) -> int:
+    """g = floor((N + M) / 10): so many tokens may be mistaken for another at success 0.9."""
+    return (numbers + words) // 10
+
+
+def merger(numbers: int, words: int, shift: int, merged: int | None = None) -> Machine:
+    """Keeps the last number n and the last N - 1 tokens (N if n = N), where `merged` tokens are stored as if they were `shift`.
+
+    These are shift + 1, .., shift + merged modulo N + M (default: `merged_tokens`). Over all N + M shifts each token is
+    mistaken `merged` times. Raises ValueError for N < 2, a shift outside 0..N+M-1 or merged outside 0..N+M-1.
+    """
+    size = numbers + words
+    if numbers < 2:
+        raise ValueError(f"numbers={numbers}: must be >= 2; with #1 alone every sequence copies its last token")
+    merged = merged_tokens(numbers, words) if merged is None else merged
+    if not 0 <= shift < size or not 0 <= merged < size:
+        raise ValueError(f"shift={shift}, merged={merged}: both must lie in 0..{size - 1}, there are {size} tokens")
+    stored = [shift if 0 < (token - shift) % size <= merged else token for token in range(size)]
+
+    def step(state, token):
+        n, last = state
+        n = token + 1 if token < numbers else n
+        return n, (*last, stored[token])[-(numbers if n == numbers else numbers - 1) :]
+
+    def output(state):
+        n, last = state
+        return last[-n] if n else None
+
+    return Machine((0, (stored[numbers],) * (numbers - 1)), step, output)
+
+
+def merger_states(numbers: int, words: int, merged: int | None = None) -> int:
+    """r^N + N r^(N-1) with r = N + M - g: no shift of `merger` has more states.
+
+    For n = N it holds N of r stored tokens; for n < N, or no number yet, N - 1 of them.
+
+    >>> merger_states(2, 28), 28**2
+    (783, 784)
+    """
+    kept = numbers + words - (merged_tokens(numbers, words) if merged is None else merged)
+    return kept**numbers + numbers * kept ** (numbers - 1)
+
+
 def eraser(numbers: int, period: int, phase: int) -> Machine:
     """Keeps the last number and the last N tokens, but nothing of the tokens at times t = phase (mod period), t = 1, 2, ...
 
@@ -144,31 +188,32 @@ def printed_constant(numbers: int, words: int) -> str:
     """What is known of "N log2 M bits" for success 0.9: "proved", "refuted" or "open".
 
     proved: by D_S with a payload of all tokens, `Copying.mixed_state_bits`. refuted: for every distribution over inputs
-    with an answer, by `eraser`.
+    with an answer, by `merger` (exactly if M >= 9 N + 10) or by `eraser`.
     """
     task = Copying(numbers, words, 2 * numbers)
     if task.mixed_state_bits() >= task.printed_bits:
         return "proved"
-    return "refuted" if eraser_bits(numbers, words) < task.printed_bits else "open"
+    return "refuted" if _refuted(numbers, words) else "open"
 
 
-def first_refuted(numbers: int, most: int = 1 << 40) -> int | None:
-    """The least M from which on the eraser has fewer than N log2 M bits; None if there is none up to `most`.
+def _refuted(numbers: int, words: int) -> bool:
+    return merger_states(numbers, words) < words**numbers or eraser_bits(numbers, words) < numbers * log2(words)
 
-    N log2 M minus the eraser's bits grows with M for every N (its derivative has the sign of floor(N/10) M + N^2), so a
-    bisection finds the place.
+
+def first_refuted(numbers: int) -> int:
+    """The least M from which on mergers or erasers have fewer than N log2 M bits; at most 9 N + 10.
+
+    Mergers do so exactly from M = 9 N + 10 on: below, floor((N + M)/10) <= N and they store M tokens or more. For erasers
+    N log2 M minus their bits grows with M (its derivative has the sign of floor(N/10) M + N^2). So a bisection finds the place.
+
+    >>> first_refuted(2), first_refuted(10), first_refuted(64)
+    (28, 100, 133)
     """
-    low, high = 2, most
-
-    def refuted(words: int) -> bool:
-        return eraser_bits(numbers, words) < numbers * log2(words)
-
-    if not refuted(high):
-        return None
+    low, high = 1, 9 * numbers + 10
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if refuted(middle) else (middle, high)
-    return low if refuted(low) else high
+        low, high = (low, middle) if _refuted(numbers, middle) else (middle, high)
+    return high
 
 
 # exact success -----------------------------------------------------------------------------------------------------------
@@ -286,6 +331,51 @@ def check_eraser_sampled(numbers: int, words: int, length: int, num: int, seed: 
     scope = f"N = {numbers}, M = {words}, p = {period}, {num} random inputs of length {length}"
     return Check.true("nine of ten erasers are right, with fewer than N log2 M bits", not wrong, scope, num, wrong[:1],
                       {"bits": bits, "bits printed": printed})  # fmt: skip
+
+
+def check_merger(numbers: int, words: int, merged: int | None = None, make: Callable = merger) -> Check:
+    """Every input of every length: of N + M shifts all but g are right; none has more states than `merger_states`.
+
+    What is right depends on the last number and the last N tokens. These and the states of all machines are walked through
+    together until nothing new appears, so no length is left out.
+    """
+    size, merged = numbers + words, merged_tokens(numbers, words) if merged is None else merged
+    machines = [make(numbers, words, shift, merged) for shift in range(size)]
+    start = (0, (), tuple(machine.start for machine in machines))
+    known, frontier, wrong, cases = {start}, [start], [], 0
+    while frontier and not wrong:
+        after = {
+            (token + 1 if token < numbers else n, (*tail, token)[-numbers:],
+             tuple(m.step(s, token) for m, s in zip(machines, states, strict=True)))
+            for n, tail, states in frontier for token in range(size)
+        } - known  # fmt: skip
+        known |= after
+        frontier = list(after)
+        for n, tail, states in frontier:
+            if 0 < n <= len(tail):
+                cases += 1
+                right = sum(m.output(s) == tail[-n] for m, s in zip(machines, states, strict=True))
+                wrong += [f"after ..{tail}, last number #{n}: {right} of {size} right"] * (right != size - merged)
+    most = max(len({states[i] for _, _, states in known}) for i in range(size))
+    bound = merger_states(numbers, words, merged)
+    wrong += [f"{most} states, more than {bound}"] * (most > bound)
+    scope = f"N = {numbers}, M = {words}, {merged} tokens merged: every input with an answer, of any length, by all joint states"
+    return Check.true("all but so many mergers are right on every input", not wrong, scope, max(cases, 1), wrong[:1],
+                      {"machines": size, "right": size - merged, "most states": most, "bound": bound,
+                       "printed": words**numbers})  # fmt: skip
+
+
+def check_nine_n_plus_ten(most: int, make: Callable = merger_states) -> Check:
+    """In integers: mergers have fewer than M^N states at M = 9 N + 10, .., 9 N + 29, and not at the ten M before."""
+    wrong, cases = [], 0
+    for numbers in range(2, most + 1):
+        first = 9 * numbers + 10
+        for words in range(first - 10, first + 20):
+            cases += 1
+            if (make(numbers, words) < words**numbers) != (words >= first):
+                wrong.append(f"N = {numbers}, M = {words}")
+    scope = f"N = 2..{most}, M = 9 N to 9 N + 29"
+    return Check.true("mergers have fewer than M^N states exactly from M = 9 N + 10 on", not wrong, scope, cases, wrong[:1])
 
 
 def check_regions(expected: dict[tuple[int, int], str]) -> Check:
