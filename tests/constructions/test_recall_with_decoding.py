@@ -132,6 +132,13 @@ def test_all_contexts_and_all_queries():
     assert not rd.check_uniform_words(2, 5, 61).passed
 
 
+def test_the_bits_may_stand_anywhere(monkeypatch):
+    check = assert_passed(rd.check_bits_anywhere(2))
+    assert check.value["least share"] == Fraction(127, 128) and check.cases == 9 * 2 * 2**8
+    monkeypatch.setattr(rd, "window_tokens", lambda num_words, bits: 7)
+    assert not rd.check_bits_anywhere(2).passed
+
+
 @pytest.mark.parametrize("bits", ["after", "before"])
 def test_a_window_one_token_shorter_misses_the_first_word(bits):
     task = RecallWithDecoding(4)
@@ -163,6 +170,45 @@ def test_register_values_are_as_far_apart_as_said(b):
     true, false = tail**2, (2 * 3.0 ** (1 - b) - tail) ** 2
     assert false - true == pytest.approx(rd.register_gap(2**b), rel=1e-9)
     assert np.abs(tau).max() + tail < 1.5 + 1e-12 < rd.BIT_VALUE
+
+
+@pytest.mark.parametrize("b", range(1, 9))
+def test_keys_are_off_by_less_than_the_error_bound_assumes(b):
+    """2 tau by 2u and tau^2 by 5u, in units of the roundoff u, against exact values."""
+    for dtype, u in rd.UNIT.items():
+        model = RecallHybrid(2**b, 8, register="base3", dtype=dtype)
+        keys = model.embedding.apply(model.ar, np.arange(2**b).reshape(-1, 1))[:, 0, model.stream.slice("U")]
+        for word, (double, square) in enumerate(keys.tolist()):
+            tau = sum(Fraction(1 if word >> k & 1 else -1, 3**k) for k in range(b))
+            assert abs(Fraction(double) - 2 * tau) <= 2 * Fraction(u)
+            assert abs(Fraction(square) + tau**2) <= 5 * Fraction(u)
+
+
+@pytest.mark.parametrize("words", [2, 4, 16])
+def test_scores_in_float32_are_off_by_less_than_the_bound(words):
+    """Every score of word keys in rows that have a query, against exact values of the same gains."""
+    b, u = words.bit_length() - 1, rd.UNIT["float32"]
+    seq_len, reach = 2 * rd.window_words(words) + b, rd.window_tokens(words)
+    model = RecallHybrid(words, seq_len, window=reach, register="base3", dtype="float32")
+    tokens = model.task.sample(1, seq_len, Generator(7), density=0.4)[0]
+    steps = dict(model.model.trace(model.ar, tokens))
+    head = model.model.blocks[2].layer.heads[0]
+    inputs = head.inputs(model.ar, steps["L2"])
+    scores = model.ar.values(model.ar.scores(inputs.q, inputs.k, "raw"))
+    tau = [sum(Fraction(1 if w >> k & 1 else -1, 3**k) for k in range(b)) for w in range(words)]
+    h, off, register_off = Fraction(0), 0.0, 0.0
+    registers = model.ar.values(model.stream.read(steps["L1"], "C"))[:, 0]
+    for i, token in enumerate(tokens):
+        h = h / 3 + (2 * int(token - words) - 1) if token >= words else h
+        register_off = max(register_off, abs(float(Fraction(float(registers[i])) - h)))
+        for j in range(max(0, i - reach + 1), i + 1):
+            before = int(tokens[max(0, j - 1)])
+            if before < words:
+                key = Fraction(model.score_gain) * (2 * tau[before] * h - tau[before] ** 2)
+                exact = key + Fraction(rd.RECENCY) * (j - Fraction(2**model.r - 1, 2))
+                off = max(off, abs(float(Fraction(float(scores[i, j])) - exact)))
+    assert 0 < register_off <= 7 * u
+    assert 0 < off <= rd.rounding_error(words, seq_len, reach, "float32")
 
 
 def test_float32_up_to_16_words_is_proved():
@@ -279,6 +325,7 @@ def test_which_weights_can_go():
         (lambda: RecallHybrid(4, 8, register="base2"), "register"),
         (lambda: RecallHybrid(4, 8, dtype="float16"), "dtype"),
         (lambda: RecallHybrid(4, 8, predecessor_gain=0), "predecessor_gain"),
+        (lambda: RecallHybrid(4, 8, predecessor_gain=float("inf")), "predecessor_gain"),
         (lambda: RecallHybrid(4, 8).with_weight("L9.q", "q[0]", "K", 1).maps, "no map"),
         (lambda: RecallHybrid(4, 8).labels([0] * 9), "max_len"),
         (lambda: RecallHybrid(4, 8).labels([0, 6]), "0..5"),

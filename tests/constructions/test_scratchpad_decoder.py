@@ -133,7 +133,7 @@ def test_bad_input(arguments, message):
 
 def test_bad_input_elsewhere():
     decoder = ScratchpadDecoder(2, 2, scale="raw")
-    with pytest.raises(ValueError, match="is no map of this decoder"):
+    with pytest.raises(ValueError, match="is no map of this construction"):
         _ = decoder.with_weight("L9", "x", "1", 0).maps
     with pytest.raises(ValueError, match="step"):
         decoder.addresses(2)

@@ -17,16 +17,17 @@ coordinates, without zero padding to d_h. As in the paper there is no pre-norm, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import ceil, log, log2
 
 import numpy as np
 
-from hybridseq.arithmetic import FixedPoint
-from hybridseq.codes import FAMILIES, Codebook, address_codebook
+from hybridseq.codes import FAMILIES, address_codebook
+from hybridseq.constructions.address_words import SCALES, AddressWords
 from hybridseq.constructions.hard_selection import m0
+from hybridseq.constructions.named_weights import NamedWeights, Removal, remove_each
 from hybridseq.constructions.parity_cell import P0, START_EVEN, START_ODD, F, G, T, Update, Z
 from hybridseq.evidence import Check
 from hybridseq.mixers import Attention, DeltaRule, Head, Layer
@@ -35,7 +36,6 @@ from hybridseq.residual import Affine, Stream
 from hybridseq.rng import Generator
 from hybridseq.tasks import pcr
 
-SCALES = ("sqrt", "raw")
 STARTS = {
     "P0": "the state of L1 starts at P_0, as in the paper",
     "zero": "the state starts at zero, as in Qwen3-Next; the cell never leaves it, so this decoder fails",
@@ -90,7 +90,7 @@ def dimension_bound(n: int, s: int, scale: str = "sqrt") -> float:
 
 
 @dataclass(frozen=True)
-class HybridDecoder:
+class HybridDecoder(NamedWeights, AddressWords):
     """The decoder of Theorem 5.3 for one n and one precision.
 
     Args:
@@ -123,17 +123,11 @@ class HybridDecoder:
     def __post_init__(self):
         pcr.prompt_length(self.n, self.encoding)
         self.ar.require(2, "the hybrid decoder, whose gates are 1/4, 1/2 and 3/4,")
-        if self.scale not in SCALES:
-            raise ValueError(f"scale={self.scale!r}: must be one of {', '.join(SCALES)} (a score over d_h never selects)")
+        self._check_scale()
         if self.start not in STARTS:
             raise ValueError(f"start={self.start!r}: must be one of {', '.join(STARTS)}")
         if (self.encoding, self.start == "cold") not in TYPES:
             raise ValueError("start='cold': the cold start is made for encoding='doubled'")
-
-    @property
-    def ar(self) -> FixedPoint:
-        """The arithmetic of the construction, F_s with ties toward zero."""
-        return FixedPoint(self.s)
 
     @property
     def seq_len(self) -> int:
@@ -146,18 +140,6 @@ class HybridDecoder:
         return TYPES[self.encoding, self.start == "cold"]
 
     @cached_property
-    def codebook(self) -> Codebook:
-        """The address code E: words 0..n-1 are the addresses 1..n, then MARK, BLANK, DUMMY."""
-        return address_codebook(self.n + 3, m0(self.s, self.scale))
-
-    def word(self, name: str | int) -> np.ndarray:
-        """E(l) for an address l in 1..n, E(MARK), E(BLANK) or E(DUMMY): m signs."""
-        place = {"MARK": self.n, "BLANK": self.n + 1, "DUMMY": self.n + 2}
-        if name not in place and not (isinstance(name, int) and 1 <= name <= self.n):
-            raise ValueError(f"name={name!r}: must be an address from 1 to {self.n}, or one of {', '.join(place)}")
-        return self.codebook.words[place[name] if name in place else name - 1]
-
-    @cached_property
     def stream(self) -> Stream:
         """The residual stream: d_M = 4 m + 4 + the number of token types."""
         m = self.codebook.m
@@ -165,23 +147,8 @@ class HybridDecoder:
 
     # ------------------------------------------------------------------------------------------------- the weights
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map of the decoder by name, changes included."""
-        maps = self._parity_maps() | self._address_maps() | self._bit_maps() | {"logits": self._logits()}
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this decoder; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> HybridDecoder:
-        """A copy with one weight changed (source "1" is the bias), for watching what breaks.
-
-        >>> HybridDecoder(n=2, s=2).with_weight("L3.MLP out", "ANS", "both", 0).maps["L3.MLP out"].weight("ANS", "both")
-        0
-        """
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
+    def _maps(self) -> dict[str, Affine]:
+        return self._parity_maps() | self._address_maps() | self._bit_maps() | {"logits": self._logits()}
 
     def _from_stream(self, name: str, dim: int, rows: Mapping) -> Affine:
         return Affine.from_rows(self.stream, Stream({name: dim}), rows)
@@ -306,8 +273,7 @@ class HybridDecoder:
         words += "" if self.encoding == "doubled" else f", {self.encoding} encoding"
         words += "" if self.start == "P0" else f", start {self.start}"
         words += "" if self.order == "A" else f", order {self.order}"
-        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
-        return f"{words}, changed: {changed}" if changed else words
+        return self._with_changes(words)
 
 
 def _logit(gate: Fraction) -> int:
@@ -467,30 +433,12 @@ def _smallest_of_each_code(max_n: int) -> list[int]:
     return [n for n in starts if n <= max_n]
 
 
-@dataclass(frozen=True)
-class Removal:
-    """One number of the decoder set to zero: where it stands, what it was, and whether some prompt then gets wrong logits."""
-
-    name: str
-    target: str
-    source: str
-    weight: object
-    noticed: bool
-
-
 def removals(decoder: HybridDecoder) -> list[Removal]:
     """Set every non-zero weight and bias to zero in turn, and run all prompts of the decoder's n each time.
 
     Cost: one exhaustive run for each number; meant for small n.
     """
-    found = []
-    for name, affine in decoder.maps.items():
-        entries = [(r, affine.source.label(c), w) for r, c, w in affine.weights] + [(r, "1", b) for r, b in affine.bias]
-        for row, source, weight in entries:
-            target = affine.target.label(row)
-            wrong = first_failure(decoder.with_weight(name, target, source, 0))[1]
-            found.append(Removal(name, target, source, weight, wrong > 0))
-    return found
+    return remove_each(decoder, lambda changed: first_failure(changed)[1] > 0)
 
 
 def accuracy(decoder: HybridDecoder, ar=None) -> Fraction:

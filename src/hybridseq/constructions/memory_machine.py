@@ -18,13 +18,14 @@ Source: an addition to paper A, which has the bound and no machine. Needs s >= 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt, log
 
 import numpy as np
 
 from hybridseq.arithmetic import FixedPoint
+from hybridseq.constructions.named_weights import NamedWeights
 from hybridseq.constructions.parity_cell import P0, F, G, Z
 from hybridseq.evidence import Check
 from hybridseq.mixers import DeltaRule, Head, Layer
@@ -56,7 +57,7 @@ def side(n: int) -> int:
 
 
 @dataclass(frozen=True)
-class MemoryMachine:
+class MemoryMachine(NamedWeights):
     """Two Gated DeltaNet layers for tables of n bits at precision s.
 
     Args:
@@ -127,19 +128,8 @@ class MemoryMachine:
 
     # ------------------------------------------------------------------------------------------------- the weights
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map of the machine by name, changes included."""
-        maps = self._memory_maps() | self._parity_maps() | self._latch_maps() | {"logits": self._logits()}
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this machine; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> MemoryMachine:
-        """A copy with one weight changed (source "1" is the bias), for watching what breaks."""
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
+    def _maps(self) -> dict[str, Affine]:
+        return self._memory_maps() | self._parity_maps() | self._latch_maps() | {"logits": self._logits()}
 
     @property
     def _ln3(self):
@@ -250,9 +240,8 @@ class MemoryMachine:
 
     def describe(self) -> str:
         """The parameters in words."""
-        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
         words = f"s = {self.s}, memory of {self.shape[0]} x {self.shape[1]}, D = {self.state_numbers}"
-        return f"{words}, changed: {changed}" if changed else words
+        return self._with_changes(words)
 
 
 def truncated(n: int, s: int, slots: int, wait: int = 0) -> MemoryMachine:

@@ -30,20 +30,24 @@ so layout and matrices are ours; so is the base-3 register.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, comb, log, log2
+from itertools import combinations
+from math import ceil, comb, inf, log, log2
 
 import numpy as np
 
 from hybridseq.arithmetic import Float
 from hybridseq.codes.binary import binary_words, width_for
+from hybridseq.constructions.euler_layer import euler_layer
+from hybridseq.constructions.named_weights import NamedWeights, Removal, remove_each
 from hybridseq.evidence import Check
-from hybridseq.mixers import Attention, EulerScan, Head, Layer, SelectiveScan
+from hybridseq.mixers import Attention, Head, Layer, SelectiveScan
 from hybridseq.models import Block, Model, SumEmbedding
 from hybridseq.residual import Affine, Stream
 from hybridseq.rng import Generator
+from hybridseq.tasks.exhaustive import every_sequence
 from hybridseq.tasks.recall_with_decoding import MASKED, RecallWithDecoding
 
 REGISTERS = {
@@ -236,11 +240,14 @@ def memory(num_words: int, seq_len: int, window: int) -> dict[str, float]:
 def register_values(num_words: int) -> np.ndarray:
     """tau(w) = sum_k +-3^(-k) over the digits of w, least significant first: what b bits leave behind, (W,) float64.
 
+    The sum is formed in integers over 3^(b-1), so that only the division rounds.
+
     >>> register_values(4).round(3).tolist()
     [-1.333, 0.667, -0.667, 1.333]
     """
     b = RecallWithDecoding(num_words).num_bits
-    return binary_words(np.arange(num_words), b, bit_order="lsb", one=+1) @ 3.0 ** -np.arange(b)
+    signs = binary_words(np.arange(num_words), b, bit_order="lsb", one=+1).astype(np.int64)
+    return (signs @ 3 ** np.arange(b - 1, -1, -1)) / 3 ** (b - 1)
 
 
 def register_gap(num_words: int) -> float:
@@ -252,15 +259,16 @@ def register_gap(num_words: int) -> float:
 
 
 def rounding_error(num_words: int, seq_len: int, window: int, dtype: str) -> float:
-    """A bound on the rounding error of any score of layer 3 with the base-3 register, (c beta u + (2 r + 5) kappa L u).
+    """A bound on the rounding error of a score of layer 3 with the base-3 register, c beta u + (2 r + 5) kappa L u.
 
-    u is the unit roundoff, beta the gain of the quadratic keys. c = 66 for word keys: the register is off by at most 7u (a step
-    adds at most 4.6u and divides the rest by 3), the query by 10 beta u, a key by 6u, so the two products by 41 beta u and
-    11 beta u, and two sums of terms below 6.75 beta by 13.5 beta u. Bit keys are larger, c = 150, but for b >= 2 their gap is
-    larger by far more than that.
+    u is the unit roundoff, beta the gain of the quadratic keys; c = 62 for the keys of words. The register is off by at most 7u
+    (a step adds at most 4.6u and divides the rest by 3), the query's first coordinate by 10 beta u and its second by beta u.
+    The key 2 tau is off by 2u and -tau^2 by 5u (tau is rounded once). So the two products are off by 37.5 beta u and 9.5 beta u,
+    and two sums of terms that stay below 6.75 beta by 13.5 beta u. The keys of bits are larger: c = 123, which counts for
+    W = 2 alone, where all keys are exact; for b >= 2 their gap is larger than that of words by far more.
     """
     u, r = UNIT[dtype], width_for(seq_len)
-    c = 150 if num_words == 2 else 66
+    c = 123 if num_words == 2 else 62
     beta = 2 * match_gain(window) / register_gap(num_words)
     return c * beta * u + (2 * r + 5) * RECENCY * seq_len * u
 
@@ -280,7 +288,7 @@ def float_is_enough(num_words: int, seq_len: int, window: int, dtype: str) -> bo
 
 
 @dataclass(frozen=True)
-class RecallHybrid:
+class RecallHybrid(NamedWeights):
     """The hybrid of Theorem 4.6 for W words and at most L tokens; it answers at every position.
 
     Args:
@@ -292,8 +300,8 @@ class RecallHybrid:
         changes: weights that differ, as (map, target, source, weight); see `with_weight`.
 
     Raises:
-        ValueError: W no power of two, L < 1, window < 1 or > L, unknown register or dtype, a gain that is not positive, an
-        unknown map in changes.
+        ValueError: W no power of two, L < 1, window < 1 or > L, unknown register or dtype, a gain that is not positive and
+        finite, an unknown map in changes (once the maps are asked for).
 
     Example:
         >>> model = RecallHybrid(4, 8)
@@ -322,8 +330,8 @@ class RecallHybrid:
             raise ValueError(f"window={self.window}: a window beyond seq_len = {self.seq_len} sees nothing more; use None")
         if self.register not in REGISTERS:
             raise ValueError(f"register={self.register!r}: must be one of {', '.join(map(repr, REGISTERS))}")
-        if not self.predecessor_gain > 0:
-            raise ValueError(f"predecessor_gain={self.predecessor_gain!r}: must be positive")
+        if not 0 < self.predecessor_gain < inf:
+            raise ValueError(f"predecessor_gain={self.predecessor_gain!r}: must be positive and finite")
         if self.dtype not in SLACK:
             raise ValueError(f"dtype={self.dtype!r}: must be one of {', '.join(SLACK)}")
 
@@ -394,23 +402,8 @@ class RecallHybrid:
         gain = match_gain(self.reach)
         return gain if self.register == "shift" else 2 * gain / register_gap(self.num_words)
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map by name, changes included."""
-        maps = self._register_maps() | self._predecessor_maps() | self._recall_maps()
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this model; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> RecallHybrid:
-        """A copy with one weight changed (source "1" is the bias), for watching what breaks.
-
-        >>> RecallHybrid(2, 4).with_weight("L2.v", "v[0]", "T[0]", 0).maps["L2.v"].weight("v[0]", "T[0]")
-        0
-        """
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
+    def _maps(self) -> dict[str, Affine]:
+        return self._register_maps() | self._predecessor_maps() | self._recall_maps()
 
     def _from_stream(self, name: str, dim: int, rows: Mapping) -> Affine:
         return Affine.from_rows(self.stream, Stream({name: dim}), rows)
@@ -462,11 +455,7 @@ class RecallHybrid:
     def _register_layer(self) -> Layer:
         ar, maps = self.ar, self.maps
         if self.register == "shift":
-            w_a, w_b, w_c = (ar.array(maps[f"L1.{name}"].dense()[0].astype(float)) for name in ("W_A", "W_B", "W_C"))
-            same = Affine.from_rows(self.stream, self.stream, {name: {name: 1} for name in self.stream.names})
-            # the core outputs x + W_C h and the model adds x again, so only the rows that W_C fills go back to the stream
-            written = Affine.from_rows(self.stream, self.stream, {"C": {"C": 1}})
-            return Layer((Head(EulerScan(w_a, w_b, w_c), {"x": same, "delta": maps["L1.Delta"]}),), written)
+            return euler_layer(ar, maps["L1.W_A"], maps["L1.W_B"], maps["L1.W_C"], maps["L1.Delta"])
         core = SelectiveScan(1, 1, ar.full((1, 1), -log(3) / GAIN))
         return Layer((Head(core, {name: maps[f"L1.{name}"] for name in ("x", "delta", "b", "c")}),), maps["L1.out"])
 
@@ -521,8 +510,7 @@ class RecallHybrid:
         words = f"W = {self.num_words}, L = {self.seq_len}, window {self.reach}"
         words += "" if self.register == "shift" else f", {self.register} register in {self.dtype}"
         words += "" if self.predecessor_gain == 20 else f", beta2 = {self.predecessor_gain:.4g}"
-        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
-        return f"{words}, changed: {changed}" if changed else words
+        return self._with_changes(words)
 
 
 @dataclass(frozen=True)
@@ -542,7 +530,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Tally:
-    """A run over many sequences: labels defined with their pair in the window, how many the model gets right, the smallest
+    """A run over many sequences: labels defined whose token lies in the window, how many the model gets right, the smallest
     weight on the target, the smallest lead of its logit, register states seen, and the first label that goes wrong."""
 
     defined: int
@@ -554,7 +542,9 @@ class Tally:
 
 
 def tally(model: RecallHybrid, batches: Iterable[np.ndarray]) -> Tally:
-    """Run the model at every position. Labels whose pair lies outside the window are not counted.
+    """Run the model at every position. Labels whose token x_{t+1} lies outside the window are not counted.
+
+    The word x_t itself may stand one place before the window, since layer 2 has handed it on.
 
     Raises ValueError if no label is defined in any of the sequences.
     """
@@ -580,7 +570,7 @@ def tally(model: RecallHybrid, batches: Iterable[np.ndarray]) -> Tally:
             text = model.task.text(tokens[row[at], : place[at] + 1][-40:])
             example = {"sequence": text, "position": int(place[at]) + 1, "expected": names[0], "got": names[1]}
     if not defined:
-        raise ValueError("batches: no position has a label whose pair lies in the window, so there is nothing to check")
+        raise ValueError("batches: no position has a label whose token lies in the window, so there is nothing to check")
     return Tally(defined, right, weight, margin, len(states), example)
 
 
@@ -593,7 +583,7 @@ def check_labels(
 ) -> Check:
     """Theorem 4.6 at every position: all sequences of V^L, or given ones.
 
-    Every label whose pair lies in the window is right, its token has weight at least `weight` = p (None takes
+    Every label whose token lies in the window is right, it has weight at least `weight` = p (None takes
     `proved_weight`), and its logit leads by at least 2 (2 p - 1), less `SLACK`. cases: the labels that must be counted.
     """
     found = tally(model, model.task.every(model.seq_len, block=4096) if batches is None else batches)
@@ -602,7 +592,7 @@ def check_labels(
     counted = cases is None or found.defined == cases
     numbers = {"weight": found.weight, "margin": found.margin, "labels counted": found.defined, "labels expected": cases}
     return Check.true(
-        f"every label whose pair is in the window is right ({model.describe()})",
+        f"every label whose token is in the window is right ({model.describe()})",
         passed and counted,
         scope or f"all {model.task.count(model.seq_len):,} sequences, every position",
         cases=found.defined,
@@ -673,9 +663,39 @@ def check_uniform_words(num_words: int, places: int, expected: int) -> Check:
     )
 
 
+def check_bits_anywhere(num_words: int, extra: int = 1) -> Check:
+    """Part 2 of the theorem by enumeration: for every place of the b bits, all words and all queries, the last position.
+
+    L = K(W) + b + extra tokens, window K(W) + b; for each place the share of inputs answered must be at least 0.99. Meant for
+    W = 2. Raises ValueError beyond 2^24 inputs of one place.
+    """
+    task = RecallWithDecoding(num_words)
+    b, reach = task.num_bits, window_tokens(num_words, "anywhere")
+    model = RecallHybrid(num_words, reach + extra, window=reach)
+    total, shares = 0, {}
+    for places in combinations(range(model.seq_len), b):
+        answered = inputs = 0
+        for words in every_sequence(num_words, model.seq_len - b):
+            for query in range(num_words):
+                tokens = np.insert(words, [p - i for i, p in enumerate(places)], task.spell(query), axis=1)
+                answers = task.answers(tokens)
+                answered += int(((model.last_outputs(tokens) == answers) & (answers != MASKED)).sum())
+                inputs += len(tokens)
+        shares[places], total = Fraction(answered, inputs), total + inputs
+    least = min(shares, key=shares.get)
+    return Check.true(
+        f"wherever the bits stand, 99 inputs in 100 are answered (W = {num_words}, L = {model.seq_len}, window {reach})",
+        shares[least] >= Fraction(99, 100),
+        f"all {total:,} inputs, every place of {b} bits",
+        cases=total,
+        counterexample={"bits at": [p + 1 for p in least], "share": shares[least]},
+        value={"inputs": total, "least share": shares[least]},
+    )
+
+
 @dataclass(frozen=True)
 class Sampled:
-    """Random inputs at the last position: how many, in how many the wanted pair lies in the window, and right ones of these."""
+    """Random inputs at the last position: how many, in how many the wanted token lies in the window, and right ones of these."""
 
     num: int
     reached: int
@@ -702,10 +722,10 @@ def run_random(model: RecallHybrid, num: int, bits: str = "after", seed: int = 0
 
 
 def check_random(model: RecallHybrid, num: int, bits: str = "after", seed: int = 0) -> Check:
-    """Every random input whose pair lies in the window is answered rightly; the share of those inputs is reported."""
+    """Every random input whose wanted token lies in the window is answered rightly; the share of those inputs is reported."""
     found = run_random(model, num, bits, seed)
     return Check.true(
-        f"random inputs with their pair in the window are right, bits {bits} the words ({model.describe()})",
+        f"random inputs with the wanted token in the window are right, bits {bits} the words ({model.describe()})",
         0 < found.reached == found.right,
         f"{num} inputs of {model.seq_len - model.b} uniform words, last position",
         cases=max(found.reached, 1),
@@ -739,28 +759,12 @@ def check_dimensions(expected: Mapping[tuple[int, int], int]) -> Check:
     return Check.equal(name, got, wanted, f"(W, L) in {settings}", inputs=settings)
 
 
-@dataclass(frozen=True)
-class Removal:
-    """One weight set to zero: where it stood, and whether a label then went wrong or the proved margin was lost."""
-
-    name: str
-    target: str
-    source: str
-    noticed: bool
-
-
 def removals(model: RecallHybrid) -> list[Removal]:
-    """Set every weight of the three layers to zero in turn and run all sequences each time; meant for small W and L."""
-    found = []
-    for name, affine in model.maps.items():
-        if name == "logits":
-            continue
-        entries = [(r, affine.source.label(c)) for r, c, _ in affine.weights] + [(r, "1") for r, _ in affine.bias]
-        for row, source in entries:
-            target = affine.target.label(row)
-            check = check_labels(model.with_weight(name, target, source, 0))
-            found.append(Removal(name, target, source, not check.passed))
-    return found
+    """Set every weight of the three layers to zero in turn and run all sequences each time; meant for small W and L.
+
+    A removal is noticed if some label goes wrong or the proved margin is lost.
+    """
+    return remove_each(model, lambda changed: not check_labels(changed).passed, apart=("logits",))
 
 
 # the figure -----------------------------------------------------------------------------------------------------------

@@ -19,14 +19,15 @@ Source: an addition to paper A, which has the lower bound (Theorem 6.2) and no d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from hybridseq.arithmetic import FixedPoint
-from hybridseq.codes import Codebook, address_codebook
-from hybridseq.constructions.hard_selection import m0
+from hybridseq.constructions.address_words import SCALES as SCALES
+from hybridseq.constructions.address_words import AddressWords
+from hybridseq.constructions.named_weights import NamedWeights
 from hybridseq.evidence import Check
 from hybridseq.mixers import Attention, Head, Layer
 from hybridseq.models import MLP, Block, Embedding, Model
@@ -34,7 +35,6 @@ from hybridseq.residual import Affine, Stream
 from hybridseq.rng import Generator
 from hybridseq.tasks import Vocabulary, pcr
 
-SCALES = ("sqrt", "raw")
 VOCABULARY = Vocabulary(pcr.VOCABULARY.tokens, answers=("YES", "NO"), scratch=("0", "1"))
 """The tokens of the task in their order, with Gamma = {0, 1}."""
 
@@ -60,7 +60,7 @@ def most_bits(s: int) -> int:
 
 
 @dataclass(frozen=True)
-class ScratchpadDecoder:
+class ScratchpadDecoder(NamedWeights, AddressWords):
     """Two attention layers for tables of n bits that fold `bits` bits a step.
 
     Args:
@@ -97,13 +97,7 @@ class ScratchpadDecoder:
                 f"bits={self.bits}: the MLP of a step needs 2 * bits <= B_s = {float(self.ar.max_value)} at s = {self.s}; "
                 f"use at most {most_bits(self.s)}, or a larger s"
             )
-        if self.scale not in SCALES:
-            raise ValueError(f"scale={self.scale!r}: must be one of {', '.join(SCALES)} (a score over d_h never selects)")
-
-    @property
-    def ar(self) -> FixedPoint:
-        """The arithmetic of the construction, F_s with ties toward zero."""
-        return FixedPoint(self.s)
+        self._check_scale()
 
     @property
     def budget(self) -> int:
@@ -114,18 +108,6 @@ class ScratchpadDecoder:
     def prompt_len(self) -> int:
         """N = 3 n."""
         return pcr.prompt_length(self.n)
-
-    @cached_property
-    def codebook(self) -> Codebook:
-        """The address code E: words 0..n-1 are the addresses 1..n, then MARK, BLANK, DUMMY."""
-        return address_codebook(self.n + 3, m0(self.s, self.scale))
-
-    def word(self, name: str | int) -> np.ndarray:
-        """E(l) for an address l in 1..n, E(MARK), E(BLANK) or E(DUMMY): m signs."""
-        place = {"MARK": self.n, "BLANK": self.n + 1, "DUMMY": self.n + 2}
-        if name not in place and not (isinstance(name, int) and 1 <= name <= self.n):
-            raise ValueError(f"name={name!r}: must be an address from 1 to {self.n}, or one of {', '.join(place)}")
-        return self.codebook.words[place[name] if name in place else name - 1]
 
     @cached_property
     def stream(self) -> Stream:
@@ -140,19 +122,8 @@ class ScratchpadDecoder:
 
     # ------------------------------------------------------------------------------------------------- the weights
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map of the decoder by name, changes included."""
-        maps = self._first_layer() | self._second_layer() | {"logits": self._logits()}
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this decoder; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> ScratchpadDecoder:
-        """A copy with one weight changed (source "1" is the bias), for watching what breaks."""
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
+    def _maps(self) -> dict[str, Affine]:
+        return self._first_layer() | self._second_layer() | {"logits": self._logits()}
 
     def _select(self, name: str, query: str, value: str, value_dim: int) -> dict[str, Affine]:
         """Hard selection: q = Q(query), k = K(KEY), v = value; the padding of q by ones keeps its norm from zero."""
@@ -262,8 +233,7 @@ class ScratchpadDecoder:
     def describe(self) -> str:
         """The parameters in words."""
         words = f"n = {self.n}, b = {self.bits}, s = {self.s}, {self.scale} scores, {'gated' if self.gated else 'no gates'}"
-        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
-        return f"{words}, changed: {changed}" if changed else words
+        return self._with_changes(words)
 
 
 def _check_bits(bits) -> None:

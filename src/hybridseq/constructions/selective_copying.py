@@ -22,19 +22,20 @@ D.2, so layout and matrices are ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log, log2
+from math import exp, inf, log, log2
 
 import numpy as np
 
 from hybridseq.arithmetic import Float
 from hybridseq.codes.binary import binary_words, width_for
+from hybridseq.constructions.euler_layer import euler_layer
+from hybridseq.constructions.named_weights import NamedWeights, Removal, remove_each
 from hybridseq.evidence import Check
 from hybridseq.mixers import (
     Attention,
-    EulerScan,
     GateScan,
     Head,
     Layer,
@@ -111,7 +112,10 @@ def dimension(num_numbers: int, num_words: int, seq_len: int) -> int:
 
 
 def nonzeros(num_numbers: int, num_words: int, seq_len: int) -> int:
-    """4 r + p + 1 weights that are not zero, besides the r ones of W_A."""
+    """4 r + p + 1 weights that are not zero, W_v and W_o taken as one matrix, besides the r ones of W_A.
+
+    As the maps stand in the model, W_A and W_o by themselves, they are 5 r + 2 p + 1.
+    """
     return 4 * width_for(seq_len) + width_for(num_numbers + num_words) + 1
 
 
@@ -145,7 +149,7 @@ def memory(num_numbers: int, num_words: int, seq_len: int) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class SelectiveCopyHybrid:
+class SelectiveCopyHybrid(NamedWeights):
     """The hybrid of Theorem 4.3 for N numbers #1..#N, M words and sequences of L tokens; it answers at the last position.
 
     Args:
@@ -157,7 +161,8 @@ class SelectiveCopyHybrid:
         changes: weights that differ, as (map, target, source, weight); see `with_weight`. The whole block has no such maps.
 
     Raises:
-        ValueError: N, M or L < 1, unknown form, a gain that is not positive, an unknown map in changes.
+        ValueError: N, M or L < 1, a beta below 0 or not finite, an unknown form or dtype, a gain that is not positive and finite,
+        an unknown map in changes (once the maps are asked for).
 
     Example:
         >>> model = SelectiveCopyHybrid(3, 2, 6)
@@ -181,8 +186,9 @@ class SelectiveCopyHybrid:
             raise ValueError(f"seq_len must be an integer >= 1, got {self.seq_len!r}")
         if self.form not in FORMS:
             raise ValueError(f"form={self.form!r}: must be one of {', '.join(map(repr, FORMS))}")
-        if not self.gain > 0:
-            raise ValueError(f"gain={self.gain!r}: must be positive")
+        _check_beta(self.beta)
+        if not 0 < self.gain < inf:
+            raise ValueError(f"gain={self.gain!r}: must be positive and finite")
         if self.dtype not in SLACK:
             raise ValueError(f"dtype={self.dtype!r}: must be one of {', '.join(SLACK)}")
         if self.form == "block" and self.changes:
@@ -240,19 +246,8 @@ class SelectiveCopyHybrid:
 
     # ------------------------------------------------------------------------------------------------- the weights
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map by name, changes included."""
-        maps = self._register_maps() | self._attention_maps()
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this model; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> SelectiveCopyHybrid:
-        """A copy with one weight changed (source "1" is the bias), for watching what breaks."""
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
+    def _maps(self) -> dict[str, Affine]:
+        return self._register_maps() | self._attention_maps()
 
     def _write_rows(self) -> dict:
         """W_B: the digits of n - 1, of which T holds the first min(p, r); the indicator gives the others, which are -1."""
@@ -298,11 +293,7 @@ class SelectiveCopyHybrid:
             return MambaBlock(self.ar, self.block_weights)
         ar, maps = self.ar, self.maps
         if self.form == "P":
-            w_a, w_b, w_c = (ar.array(maps[name].dense()[0].astype(float)) for name in ("W_A", "W_B", "W_C"))
-            same = Affine.from_rows(self.stream, self.stream, {name: {name: 1} for name in self.stream.names})
-            # the core outputs x + W_C h and the model adds x again, so only the rows that W_C fills go back to the stream
-            written = Affine.from_rows(self.stream, self.stream, {"C": {"C": 1}})
-            return Layer((Head(EulerScan(w_a, w_b, w_c), {"x": same, "delta": maps["Delta"]}),), written)
+            return euler_layer(ar, maps["W_A"], maps["W_B"], maps["W_C"], maps["Delta"])
         if self.form == "G":
             return Layer((Head(GateScan(self.r), {"x": maps["W_B"], "gate": maps["Delta"]}),), maps["W_C"])
         core = SelectiveScan(self.r, 1, ar.full((self.r, 1), -1))
@@ -381,8 +372,7 @@ class SelectiveCopyHybrid:
         words = f"N = {self.num_numbers}, M = {self.num_words}, L = {self.seq_len}"
         words += "" if self.beta is None else f", beta = {self.beta:g}"
         words += "" if self.form == "P" else f", form {self.form} with gain {self.gain:g} in {self.dtype}"
-        changed = "; ".join(f"{name}: {target} <- {source} is {weight}" for name, target, source, weight in self.changes)
-        return f"{words}, changed: {changed}" if changed else words
+        return self._with_changes(words)
 
 
 @dataclass(frozen=True)
@@ -396,6 +386,11 @@ class Look:
     logits: np.ndarray
 
 
+def _check_beta(beta: float | None) -> None:
+    if beta is not None and not 0 <= beta < inf:
+        raise ValueError(f"beta={beta!r}: must be a finite number of at least 0, or None for the theorem's")
+
+
 def _argmax(logits: np.ndarray) -> np.ndarray:
     return np.argmax(logits >= logits.max(axis=-1, keepdims=True) - TIED, axis=-1)
 
@@ -404,7 +399,7 @@ def _argmax(logits: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class RotaryCopyHybrid:
+class RotaryCopyHybrid(NamedWeights):
     """The hybrid that answers at every position, for any length: rotary angles 2 pi / 2^f, f = 1..w(N), in place of distances.
 
     A number #n stores the cosines and sines of its angles 2 pi (n - 1) / 2^f; the register holds them; the query is their
@@ -412,7 +407,10 @@ class RotaryCopyHybrid:
     With 0 < |delta| < N the term f = v_2(delta) + 1 is cos(odd * pi) = -1, so the match is ahead by 2 beta or more.
 
     Args:
-        num_numbers, num_words: N, M. beta: None takes `default_beta`.
+        num_numbers, num_words: N, M. beta: None takes `default_beta`. changes: see `with_weight`.
+
+    Raises:
+        ValueError: N or M < 1, a beta below 0 or not finite, an unknown map in changes (once the maps are asked for).
 
     Example:
         >>> model = RotaryCopyHybrid(3, 2)
@@ -424,6 +422,10 @@ class RotaryCopyHybrid:
     num_words: int
     beta: float | None = None
     changes: tuple[tuple[str, str, str, object], ...] = ()
+
+    def __post_init__(self):
+        self.task  # noqa: B018  raises for bad N or M
+        _check_beta(self.beta)
 
     @property
     def task(self) -> SelectiveCopying:
@@ -463,14 +465,13 @@ class RotaryCopyHybrid:
         table[: self.num_numbers, stream.slice("SIN")] = np.sin(angle)
         return SumEmbedding(stream, table)
 
-    @cached_property
-    def maps(self) -> Mapping[str, Affine]:
-        """Every affine map by name, changes included."""
+    def _maps(self) -> dict[str, Affine]:
         stream, k = self.stream, self.k
         beta = default_beta(self.num_numbers) if self.beta is None else self.beta
         h, size = Stream({"h": 2 * k}), self.num_numbers + self.num_words
         codes = binary_words(np.arange(size), self.p, bit_order="lsb", one=+1).tolist()
-        maps = {
+        return {
+            "W_A": Affine.from_rows(h, h, {"h": {"h": 1}}),
             "W_B": Affine.from_rows(stream, h, {f"h[:{k}]": {"COS": 1}, f"h[{k}:]": {"SIN": 1}}),
             "W_C": Affine.from_rows(h, stream, {"CC": {f"h[:{k}]": 1}, "CS": {f"h[{k}:]": 1}}),
             "Delta": Affine.from_rows(stream, Stream({"delta": 1}), {"delta": {"I": 1}}),
@@ -480,28 +481,15 @@ class RotaryCopyHybrid:
             "W_o": Affine.from_rows(Stream({"v": self.p}), stream, {"O": {"v": 1}}),
             "logits": Affine.from_rows(stream, Stream({"token": size}), {"token": {"O": codes}}),
         }
-        for name, target, source, weight in self.changes:
-            if name not in maps:
-                raise ValueError(f"changes: {name!r} is no map of this model; they are {', '.join(maps)}")
-            maps[name] = maps[name].with_weight(target, source, weight)
-        return maps
-
-    def with_weight(self, name: str, target: str, source: str, weight) -> RotaryCopyHybrid:
-        """A copy with one weight changed."""
-        return replace(self, changes=(*self.changes, (name, target, source, weight)))
 
     @cached_property
     def model(self) -> Model:
         """Both layers on the stream, and the logits."""
         ar, maps = self.ar, self.maps
-        dense = {name: ar.array(maps[name].dense()[0].astype(float)) for name in ("W_B", "W_C")}
-        core = EulerScan(ar.array(np.eye(2 * self.k)), dense["W_B"], dense["W_C"])
-        same = Affine.from_rows(self.stream, self.stream, {name: {name: 1} for name in self.stream.names})
-        written = Affine.from_rows(self.stream, self.stream, {"CC": {"CC": 1}, "CS": {"CS": 1}})
         look = RotaryAttention(tuple(2**f for f in range(1, self.k + 1)), self.p, scale="raw", window=self.num_numbers)
         head = Head(look, {"q": maps["W_q"], "k": maps["W_k"], "v": maps["W_v"]})
         blocks = (
-            Block(Layer((Head(core, {"x": same, "delta": maps["Delta"]}),), written), name="Mamba"),
+            Block(euler_layer(ar, maps["W_A"], maps["W_B"], maps["W_C"], maps["Delta"]), name="Mamba"),
             Block(Layer((head,), maps["W_o"]), name="attention"),
         )
         return Model(self.stream, self.task.vocabulary, self.embedding, blocks, maps["logits"])
@@ -678,28 +666,12 @@ def check_every_position(model: RotaryCopyHybrid, batches: Iterable[np.ndarray],
     )
 
 
-@dataclass(frozen=True)
-class Removal:
-    """One weight set to zero: where it stood, and whether some answer then went wrong or the proved margin was lost."""
-
-    name: str
-    target: str
-    source: str
-    noticed: bool
-
-
 def removals(model: SelectiveCopyHybrid) -> list[Removal]:
-    """Set every weight of the two layers to zero in turn and run all sequences each time; meant for small domains."""
-    found = []
-    for name, affine in model.maps.items():
-        if name == "logits":
-            continue
-        entries = [(r, affine.source.label(c)) for r, c, _ in affine.weights] + [(r, "1") for r, _ in affine.bias]
-        for row, source in entries:
-            target = affine.target.label(row)
-            check = check_answers(model.with_weight(name, target, source, 0))
-            found.append(Removal(name, target, source, not check.passed))
-    return found
+    """Set every weight of the two layers to zero in turn and run all sequences each time; meant for small domains.
+
+    A removal is noticed if some answer goes wrong or the proved margin is lost.
+    """
+    return remove_each(model, lambda changed: not check_answers(changed).passed, apart=("logits",))
 
 
 # figures and frames ---------------------------------------------------------------------------------------------------
