@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +41,43 @@ _CELLS_A_WORKER = 8
 
 @dataclass(frozen=True)
 class BackendTrain:
-    """The trainer of `hybridseq.learning.backends`, by name; a worker imports it at its first cell."""
+    """The trainers of `hybridseq.learning.backends`, by name; a worker imports them at its first cell."""
 
     backend: str = "auto"
 
     def __call__(self, run: Run) -> Outcome:
-        from hybridseq.learning import backends
+        return _backends().train(run, backend=self.backend)
 
-        return backends.train(run, backend=self.backend)
+    def together(self, runs: Sequence[Run]) -> list[Outcome]:
+        """Runs of one phase of a point, side by side where the trainer can."""
+        return [outcome for _, outcome in _backends().train_many(runs, self.backend)]
+
+    def group(self, cell: Cell) -> int:
+        """How many cells like this one are best trained in one call."""
+        return _backends().REPLICAS if _backends().choose(cell.run, self.backend).backend == "ensemble" else 1
+
+    def check(self, sweep: Sweep, points: Iterable[Point]) -> tuple[str, str]:
+        """The backend of the first of these points, and why "auto" does not give all to the native trainer ('' if it does).
+
+        Raises:
+            ValueError: an unknown backend, one that is not available here, or one that does not reach a point.
+        """
+        chosen = {}
+        for point in points:
+            try:
+                chosen[point.label] = _backends().choose(sweep.select_cells(point)[0].run, self.backend)
+            except ValueError as error:
+                raise ValueError(f"{point.label}: {error}") from error
+        others: dict[str, list[str]] = {}
+        for label, choice in chosen.items():
+            if self.backend == "auto" and choice.backend != "native":
+                others.setdefault(f"on the {choice.backend} trainer ({choice.reason})", []).append(label)
+        words = "; ".join(f"{', '.join(labels)} {where}" for where, labels in others.items())
+        return next(iter(chosen.values())).backend, words
+
+
+def _backends() -> Any:
+    return import_module("hybridseq.learning.backends")
 
 
 @dataclass
@@ -67,22 +98,29 @@ class _Finished:
     why: str = ""
 
 
-def _train_cell(cell: Cell, train: Train, code_of: CodeOf, keep_parameters: bool, shield: bool) -> _Finished:
-    """One cell in a worker: never raises, so that one bad cell does not end the others."""
+Call = tuple[tuple[Cell, ...], Train, CodeOf, bool]
+"""What a worker gets: cells to train together, the trainer, `code_of`, whether the parameters come back too."""
+
+
+def _train_cells(
+    cells: tuple[Cell, ...], train: Train, code_of: CodeOf, keep: bool, shield: bool
+) -> list[tuple[Cell, _Finished]]:
+    """Cells in a worker: never raises, so that one bad cell does not end the others."""
     if shield and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the process that writes answers
     try:
         for backend in FILES:  # read the sources now: what they say at the end may no longer be what runs here
             with suppress(ValueError):
-                code_of(backend, cell.run.task)
-        outcome = train(cell.run)
-        code = code_of(outcome.backend, cell.run.task)
+                code_of(backend, cells[0].run.task)
+        runs = [cell.run for cell in cells]
+        outcomes = train.together(runs) if len(runs) > 1 else [train(runs[0])]
+        codes = [code_of(outcome.backend, run.task) for outcome, run in zip(outcomes, runs, strict=True)]
     except Exception as error:
-        return _Finished(None, why=f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}")
-    if not keep_parameters:
-        outcome = Outcome(outcome.parameters[:0], outcome.losses, outcome.correct, outcome.valid, outcome.accuracy,
-                          outcome.seconds, outcome.backend)
-    return _Finished(outcome, code)
+        failed = _Finished(None, why=f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}")
+        return [(cell, failed) for cell in cells]
+    if not keep:
+        outcomes = [replace(outcome, parameters=outcome.parameters[:0]) for outcome in outcomes]
+    return list(zip(cells, map(_Finished, outcomes, codes), strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------------------ workers
@@ -134,18 +172,19 @@ class Workers:
         while self._closing:
             self._closing.pop(0)()
 
-    def run(self, calls: Iterable[tuple]) -> Iterator[tuple[Cell, _Finished]]:
-        """Results of `_train_cell` for these argument lists, which are taken up one by one as workers become free."""
+    def run(self, calls: Iterable[Call]) -> Iterator[tuple[Cell, _Finished]]:
+        """Cells with their results; the calls are taken up one by one as workers become free."""
         if self.jobs == 1 and not self.cluster:
             for call in calls:
-                yield call[0], _train_cell(*call, False)
+                yield from _train_cells(*call, False)
             return
         options = {"backend": "dask", "client": self._client} if self.cluster else {"backend": "loky", "inner_max_num_threads": 1}
         with parallel_config(n_jobs=self.jobs, **options):
             parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-            results = parallel(delayed(_named)(*call, not self.cluster) for call in calls)
+            results = parallel(delayed(_train_cells)(*call, not self.cluster) for call in calls)
             try:
-                yield from results
+                for pairs in results:
+                    yield from pairs
             finally:
                 results.close()
 
@@ -153,10 +192,6 @@ class Workers:
         """End local workers at once, whatever they are doing."""
         if not self.cluster and self.jobs > 1:
             get_reusable_executor().shutdown(wait=True, kill_workers=True)
-
-
-def _named(cell: Cell, *rest: Any) -> tuple[Cell, _Finished]:
-    return cell, _train_cell(cell, *rest)
 
 
 # --------------------------------------------------------------------------------------------------------------- interrupts
@@ -309,11 +344,19 @@ class Execution:
                     return
                 self._report("note", {"text": text})
 
-    def _calls(self, cells: Sequence[Cell]) -> Iterator[tuple]:
-        for cell in cells:
+    def _calls(self, cells: Sequence[Cell]) -> Iterator[Call]:
+        for together in self._groups(cells):
             if self._late():
                 return
-            yield cell, self.train, self.code_of, False
+            yield together, self.train, self.code_of, False
+
+    def _groups(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, ...]]:
+        """Neighbours of one phase of a point, as many as the trainer takes in one call."""
+        size_of = getattr(self.train, "group", lambda cell: 1)
+        for _, some in groupby(cells, key=lambda cell: (cell.point.label, cell.role)):
+            same = list(some)
+            size = size_of(same[0])
+            yield from (tuple(same[start : start + size]) for start in range(0, len(same), size))
 
     def _take(self, cell: Cell, finished: _Finished) -> None:
         """A result has come back: keep it first, then tell of it."""
@@ -352,7 +395,7 @@ class Execution:
         if row is None or self._represented(row):
             return
         cell = self.status.cell_of(row)
-        for _, finished in self.workers.run([(cell, self.train, self.code_of, True)]):
+        for _, finished in self.workers.run([((cell,), self.train, self.code_of, True)]):
             if finished.outcome is None:
                 self.summary.problems.append(f"{cell.name}, trained again: {finished.why.strip()}")
                 return
@@ -412,7 +455,7 @@ class Execution:
         """The given stale rows, trained again; whatever differs becomes a problem."""
         stored = {row.key: row for row in rows}
         again = []
-        calls = [(self.status.cell_of(row), self._trainer_of(row), self.code_of, False) for row in rows]
+        calls = [((self.status.cell_of(row),), self._trainer_of(row), self.code_of, False) for row in rows]
         for cell, finished in self.workers.run(calls):
             if finished.outcome is None:
                 self.summary.problems.append(f"{cell.name}: {finished.why.strip()}")

@@ -56,9 +56,9 @@ def hash_of(files: dict[str, str]) -> str:
 
 
 def _task_files(task: Any) -> Iterator[Path]:
-    """Files of the package that define the framed task and what it frames."""
-    for thing in (task, getattr(task, "task", None)):
-        path = Path(inspect.getsourcefile(type(thing)) or "") if thing is not None else Path()
+    """Files of the package that define what the task frames, inherited classes included."""
+    for kind in type(getattr(task, "task", None)).__mro__[:-1]:
+        path = Path(inspect.getsourcefile(kind) or "") if kind.__module__ not in ("builtins", "abc") else Path()
         if PACKAGE in path.parents:
             yield path
 

@@ -1,4 +1,4 @@
-"""The command line `hybridseq`: run chapters, build the site, show the claims, look at the machine.
+"""The command line `hybridseq`: run chapters, build the site, show the claims, train sweeps, look at the machine.
 
 Exit codes: 0 all well; 1 a chapter, a claim or the site failed; 2 wrong input; 130 interrupted.
 """
@@ -149,6 +149,48 @@ def doctor(root: Path | None) -> None:
         click.echo(f"{finding.state:<5} {finding.what}" + (f"\n      fix: {finding.fix}" if finding.fix else ""))
     if any(finding.state == "fail" for finding in findings):
         sys.exit(1)
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--list", "as_list", is_flag=True, help="List the sweeps: runs done, core-minutes left.")
+@click.option("--jobs", type=int, default=None, help="Runs trained at the same time. [default: the cores of this machine]")
+@click.option("--cluster", metavar="tcp://HOST:PORT|local", default=None, help="Train on a Dask cluster.")
+@click.option("--points", "pattern", metavar="FILTER", default=None,
+              help="Only these points or architectures: SSM-TF-16, or 'TF-TF,SSM-*'.")
+@click.option("--phase", type=click.Choice(("select", "report")), default=None,
+              help="Only the runs that choose learning rates, or only those that are reported.")
+@click.option("--limit", type=float, metavar="MINUTES", default=None, help="Begin no further run after this time.")
+@click.option("--backend", default="auto", show_default=True, metavar="auto|native|ensemble|plain", help="What trains.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=None,
+              help="The folder of all results. [default: book/results]")
+@click.option("--fresh", is_flag=True, help="Put stale runs aside (nothing is deleted) and train them again.")
+@click.option("--renew", type=int, metavar="N", default=None,
+              help="Train N stale runs again; if they come out digit for digit, keep all of them.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be trained, its cost, and what is stale.")
+@click.pass_obj
+def sweep(root: Path | None, name: str | None, as_list: bool, results: Path | None, **options: Any) -> None:
+    """Train the runs behind a learned figure, or those that are missing.
+
+    A finished run is kept at once: stop and start again as you like. Exit codes: 0 done, or stopped by --limit; 1 a run failed,
+    or another sweep writes the folder; 2 wrong input; 130 interrupted.
+    """
+    from hybridseq.learning import catalogue
+    from hybridseq.site.sweeps import finish_command, list_lines, plain_errors, run_sweep
+
+    with plain_errors():
+        folder = results or Book.find(root).root / "book" / "results"
+        if as_list:
+            click.echo("\n".join(list_lines(folder)))
+            return
+        if name is None:
+            raise BadInput(f"sweep: name one of {', '.join(catalogue.SWEEPS)}, or say --list")
+        # The command that goes on must not put aside, or examine, once more.
+        typed = {"--points": options["pattern"], "--phase": options["phase"], "--jobs": options["jobs"],
+                 "--cluster": options["cluster"], "--limit": options["limit"],
+                 "--backend": None if options["backend"] == "auto" else options["backend"], "--results": results}
+        code = run_sweep(catalogue.find(name), results=folder, command=finish_command(name, typed), **options)
+    sys.exit(code)
 
 
 def parse_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:

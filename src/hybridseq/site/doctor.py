@@ -31,8 +31,8 @@ class Finding:
 
 def examine(book: Book) -> list[Finding]:
     """Everything that the doctor looks at, in the order in which it is printed."""
-    return [python_version(), *needed_packages(), lock_agreement(book), browser(), *oracles(), compiler(), memory(),
-            build_folder(book), *results(book)]
+    return [python_version(), *needed_packages(), lock_agreement(book), browser(), *oracles(), compiler(), native_step(),
+            cluster(), memory(), build_folder(book), *results(book), *sweeps(book)]
 
 
 def python_version() -> Finding:
@@ -97,7 +97,24 @@ def compiler() -> Finding:
     path = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if path:
         return Finding("ok", f"C compiler: {path}")
-    return Finding("note", "no C compiler; the two commands do not need one", "`sudo apt-get install gcc` for later sweeps")
+    fix = "`sudo apt-get install gcc`, then `make clean book`, for sweeps at full speed"
+    return Finding("note", "no C compiler; the two commands do not need one", fix)
+
+
+def native_step() -> Finding:
+    """The C code that trains the models of the learned chapters; without it they train in torch, several times slower."""
+    from hybridseq.learning import native
+
+    if native.available():
+        return Finding("ok", "native training step: built for this processor")
+    return Finding("note", f"sweeps train in torch, several times slower: {native.why_not()}", "as it says, or leave it so")
+
+
+def cluster() -> Finding:
+    version = installed_version("distributed")
+    if version:
+        return Finding("ok", f"sweeps can use a Dask cluster (distributed {version})")
+    return Finding("note", "sweeps use the cores of this machine only", "`pip install 'hybridseq[cluster]'` for a Dask cluster")
 
 
 def memory() -> Finding:
@@ -129,6 +146,31 @@ def results(book: Book) -> list[Finding]:
     if stale:
         return [Finding("note", f"chapters without a current run: {', '.join(map(str, stale))}", "`make book` runs them")]
     return [Finding("ok", f"all {len(book.chapters)} chapters have a current run")]
+
+
+def sweeps(book: Book) -> list[Finding]:
+    """Whether the stored runs behind each learned figure are all there, and of the code that is here."""
+    from hybridseq.learning import catalogue
+    from hybridseq.learning.storage import read_results
+
+    found, complete, incomplete = [], 0, []
+    for name in catalogue.SWEEPS:
+        sweep = catalogue.find(name)
+        try:
+            status = read_results(sweep, book.root / "book" / "results").status
+        except (ValueError, OSError) as error:
+            found.append(Finding("fail", f"sweep {name}: {error}", "mend the file"))
+            continue
+        complete += status.complete
+        if not status.complete:
+            stale = f", {len(status.stale)} stale" if status.stale else ""
+            incomplete.append(f"{name} ({status.done} of {sweep.size} runs{stale})")
+    if complete:
+        found.append(Finding("ok", f"{complete} of {len(catalogue.SWEEPS)} sweeps have all their runs"))
+    if incomplete:
+        fix = "`hybridseq sweep NAME` trains what is missing"
+        found.append(Finding("note", f"sweeps not complete: {', '.join(incomplete)}", fix))
+    return found
 
 
 def _normal(name: str) -> str:
