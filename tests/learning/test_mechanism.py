@@ -13,8 +13,11 @@ from hybridseq.learning.mechanism import (
     labels_under,
     last_numbers,
     probe,
+    recent_state,
     run_with,
+    since_last_number,
     sources,
+    state_swap,
     transplanted,
 )
 from hybridseq.learning.modules import Decoder, Trace
@@ -45,11 +48,12 @@ def test_the_source_holds_the_label(framed):
 def test_last_numbers_by_walking():
     framed = COPY["previous"]
     tokens, _ = framed.training_batch(0, 1)
-    for row, found in zip(tokens, last_numbers(framed, tokens), strict=True):
-        number = 0
+    for row, found, since in zip(tokens, last_numbers(framed, tokens), since_last_number(framed, tokens), strict=True):
+        number, place = 0, None
         for i, token in enumerate(row):
-            number = int(token) + 2 if token < 3 else number
+            number, place = (int(token) + 2, i) if token < 3 else (number, place)
             assert found[i] == (number if 1 <= i <= 18 else 0)
+            assert since[i] == (i - place if place is not None and 1 <= i <= 18 else -1)
 
 
 @pytest.mark.parametrize("count", COPY)
@@ -278,6 +282,49 @@ def test_a_part_is_silenced_by_its_mean():
     torch.testing.assert_close(q[0, :, 3], trace["1.q"].mean((0, 2)))
 
 
+def test_state_swap_pair_by_pair():
+    framed = COPY["previous"]
+    stack = Stack.parse("SSM-TF", width=8, vocab_size=framed.vocab_size)
+    decoder = Decoder(stack, stack.initial(0) + 0.5 * np.random.default_rng(1).standard_normal(stack.size))
+    tokens, labels = framed.training_batch(0, 0, 24)
+    donor = np.roll(tokens, 1, axis=0)
+    found = state_swap(decoder, framed, tokens, donor, 9, delays=(0, 2))
+    number, row = last_numbers(framed, tokens), 0
+    for b in range(24):
+        mine, other = number[b, 9], number[b - 1, 9]
+        if mine == other or not mine or not other:
+            continue
+        got = transplanted(decoder, tokens[b : b + 1], donor[b : b + 1], {"0.state"}, {9}).logits.argmax(-1).numpy()[0]
+        for column, i in enumerate((9, 11)):
+            fresh = (tokens[b, 10 : i + 1] < 3).any()
+            wanted = -1 if fresh or i - other < 1 else tokens[b, i - other]
+            assert found.counted[row, column] == (wanted >= 0 and wanted != labels[b, i])
+            assert found.follows[row, column] == (got[i] == wanted)
+            assert found.keeps[row, column] == (got[i] == labels[b, i])
+        assert (found.age[row], found.donor_age[row]) == tuple(since_last_number(framed, x)[b, 9] for x in (tokens, donor))
+        row += 1
+    assert row == len(found.age) > 5
+    old = found.age >= 1
+    expected = found.follows[old][found.counted[old][:, 1], 1].mean()
+    assert found.share(found.follows, old)[1] == pytest.approx(expected)
+    assert np.isnan(found.share(found.follows, found.age > 99)).all()
+
+
+def test_recent_state():
+    decoder, (tokens, _) = decoder_of("TF-SSM", state_dim=3), two_prompts()
+    trace = decoder.trace(tokens)
+    torch.testing.assert_close(recent_state(decoder, trace, 1, 12), trace.state(1))
+    torch.testing.assert_close(recent_state(decoder, trace, 1, 99), trace.state(1))
+    written = (trace["1.dt"] * trace["1.u"])[..., None] * trace["1.B"][:, :, None]
+    torch.testing.assert_close(recent_state(decoder, trace, 1, 1), written)
+    decay = torch.exp(-torch.exp(decoder.weights["1.A_log"].detach()) * trace["1.dt"][..., None])
+    three = written[:, 5] + decay[:, 5] * (written[:, 4] + decay[:, 4] * written[:, 3])
+    torch.testing.assert_close(recent_state(decoder, trace, 1, 3)[:, 5], three)
+    forgetful = run_with(decoder, tokens, {"1.state": recent_state(decoder, trace, 1, 2)})
+    torch.testing.assert_close(forgetful.logits[:, :2], trace.logits[:, :2])
+    assert (forgetful.logits - trace.logits)[:, 2].abs().amax() > 1e-9
+
+
 def test_interventions_refuse():
     decoder, (tokens, donor) = decoder_of(), two_prompts()
     with pytest.raises(ValueError, match="donor_tokens"):
@@ -289,3 +336,15 @@ def test_interventions_refuse():
     with pytest.raises(ValueError, match=r"1\.state"):
         run_with(decoder, tokens, {"1.state": torch.zeros(1)})
     assert Patch({}).used == set()
+    trace = decoder.trace(tokens)
+    for layer, kept in ((1, 2), (5, 2), (0, 0)):
+        with pytest.raises(ValueError, match=r"layer|kept"):
+            recent_state(decoder, trace, layer, kept)
+    framed = COPY["current"]
+    stack = Stack.parse("SSM-TF", width=8, vocab_size=framed.vocab_size)
+    copier, rows = Decoder(stack, stack.initial(0)), framed.training_batch(0, 0)[0]
+    with pytest.raises(ValueError, match="no row"):
+        state_swap(copier, framed, rows, rows, 9)
+    for delays in ((), (-1,), (11,)):
+        with pytest.raises(ValueError, match="delays"):
+            state_swap(copier, framed, rows, rows[::-1], 9, delays=delays)

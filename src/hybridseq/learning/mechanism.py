@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hybridseq.learning.batches import Framed
 from hybridseq.learning.modules import Decoder, Trace
+from hybridseq.mixers import SelectiveInputs, SelectiveScan
 from hybridseq.rng import Generator
 from hybridseq.tasks.multi_key_recall import MultiKeyRecall
 from hybridseq.tasks.selective_copying import COUNT_FROM, MASKED, SelectiveCopying
@@ -56,6 +57,19 @@ def last_numbers(framed: Framed, tokens) -> np.ndarray:
     result = np.zeros(tokens.shape, dtype=np.int64)
     result[:, framed.content] = framed.task.last_numbers(tokens[:, framed.content])
     return result
+
+
+def since_last_number(framed: Framed, tokens) -> np.ndarray:
+    """How many tokens ago the last number stood, 0 at a number itself, -1 where there is none: int64 (batch, seq_len).
+
+    Raises:
+        ValueError: another task than selective copying, rows of another length.
+    """
+    tokens, task = _rows(framed, tokens), _copying(framed)
+    content = tokens[:, framed.content]
+    position = np.arange(content.shape[1])
+    latest = np.maximum.accumulate(np.where(content < task.num_numbers, position, MASKED), axis=1)
+    return _framed(framed, tokens, np.where(latest >= 0, position - latest, MASKED))
 
 
 def labels_under(framed: Framed, tokens, number, position: int) -> np.ndarray:
@@ -368,6 +382,93 @@ def transplanted(
     if np.shape(tokens) != np.shape(donor_tokens):
         raise ValueError(f"donor_tokens: needs shape {np.shape(tokens)}, got {np.shape(donor_tokens)}")
     return run_with(decoder, tokens, decoder.trace(donor_tokens, names=names).values, positions)
+
+
+@dataclass(frozen=True, eq=False)
+class StateSwap:
+    """What rows answer after their recurrent state was exchanged for another prompt's (selective copying).
+
+    Every array has a row for each pair whose two numbers differ and a column for each delay.
+
+    Args:
+        delays: positions behind the exchange (delays,); 0 is the position of the exchange itself.
+        counted: bool, where the donor's number defines an answer that differs from the row's label, and no new number has come.
+        follows: bool, the model answers what the donor's number points at *in the row's own text*. keeps: it gives the row's
+            label.
+        age, donor_age: tokens since the last number in the row and in the donor, at the exchange (rows,).
+    """
+
+    delays: np.ndarray
+    counted: np.ndarray
+    follows: np.ndarray
+    keeps: np.ndarray
+    age: np.ndarray
+    donor_age: np.ndarray
+
+    def share(self, answers: np.ndarray, rows=True) -> np.ndarray:
+        """Share of `answers` (follows or keeps) among those counted, by delay, in the chosen rows; NaN where none is counted."""
+        counted = self.counted & np.broadcast_to(rows, self.age.shape)[:, None]
+        total = counted.sum(axis=0)
+        return np.where(total, (answers & counted).sum(axis=0) / np.maximum(total, 1), np.nan)
+
+
+def state_swap(
+    decoder: Decoder, framed: Framed, tokens, donor_tokens, position: int, *, layer: int = 0, delays: Collection[int] = range(5)
+) -> StateSwap:
+    """Exchange a recurrent layer's state after `position` for a donor's and see whose number the model goes by.
+
+    If the state carries the last number, and the rest of the model uses it, the answers are those of `labels_under` with the
+    donor's number: tokens of the row itself, at another distance.
+
+    Raises:
+        ValueError: another task, a layer without a state, a position or delays outside the content, no row to compare.
+    """
+    tokens, donor_tokens = _rows(framed, tokens), _rows(framed, donor_tokens)
+    delays = np.array(sorted(delays))
+    at = position + delays
+    if not len(at) or delays[0] < 0 or at[-1] >= framed.content.stop:
+        raise ValueError(f"delays={delays.tolist()}: must be >= 0 and stay below position {framed.content.stop}")
+    number, donor_number = (last_numbers(framed, rows)[:, position] for rows in (tokens, donor_tokens))
+    rows = (number > 0) & (donor_number > 0) & (number != donor_number)
+    if not rows.any():
+        raise ValueError(f"donor_tokens: no row has another last number than `tokens` at position {position}")
+    tokens, donor_tokens = tokens[rows], donor_tokens[rows]
+    trace = transplanted(decoder, tokens, donor_tokens, {f"{layer}.state"}, {position})
+    answers = trace.logits.argmax(-1).numpy()[:, at]
+    expected = labels_under(framed, tokens, donor_number[rows], position)[:, at]
+    own = framed.frame(tokens[:, framed.content])[1][:, at]
+    age, donor_age = (since_last_number(framed, r)[:, position] for r in (tokens, donor_tokens))
+    counted = (expected >= 0) & (expected != own)
+    return StateSwap(delays, counted, answers == expected, answers == own, age, donor_age)
+
+
+def recent_state(decoder: Decoder, trace: Trace, layer: int, kept: int) -> Tensor:
+    """State of an SSM layer after each token, had it begun at zero `kept` tokens before: (batch, seq_len, channels, state_dim).
+
+    With `run_with` it shows how far back the recurrence is needed: kept=1 leaves what the current token writes, which holds the
+    last four tokens through the convolution; kept=seq_len changes nothing.
+
+    Raises:
+        ValueError: another layer than SSM, kept < 1.
+    """
+    stack = decoder.stack
+    if not 0 <= layer < len(stack.layers) or stack.layers[layer] != "SSM":
+        raise ValueError(f"layer={layer}: must be an SSM layer of {stack.name}")
+    if kept < 1:
+        raise ValueError(f"kept={kept}: must be >= 1")
+    a = -torch.exp(decoder.weights[f"{layer}.A_log"].detach())
+    core = SelectiveScan(stack.channels, stack.state_dim, a)
+    u, dt, b, c = (trace[f"{layer}.{name}"] for name in ("u", "dt", "B", "C"))
+    state = core.init_state(decoder.ar, tuple(u.shape[:2]))
+    for back in reversed(range(min(kept, u.shape[1]))):
+        # every position takes its step of `back` tokens ago; before the start there is nothing to decay and nothing to write
+        state = core.step(decoder.ar, state, SelectiveInputs(*(_delayed(x, back) for x in (u, dt, b, c))))
+    return state
+
+
+def _delayed(x: Tensor, back: int) -> Tensor:
+    """x (batch, seq_len, features) moved `back` positions later, zeros in front."""
+    return torch.cat([torch.zeros_like(x[:, :back]), x[:, : x.shape[1] - back]], dim=1)
 
 
 def averaged(trace: Trace, names: Collection[str]) -> dict[str, Tensor]:
