@@ -291,18 +291,35 @@ def start(tmp_path, folder, monkeypatch) -> Iterator:
         process.wait()
 
 
-def wait_for_cells(folder: Folder, count: int, limit_s: float = 60) -> None:
+def wait_until(met, otherwise: str, limit_s: float = 60) -> None:
     until = time.monotonic() + limit_s
-    while len(list(folder.journal.glob("*.json"))) < count:
-        assert time.monotonic() < until, "the sweep made no progress"
+    while not met():
+        assert time.monotonic() < until, otherwise
         time.sleep(0.02)
+
+
+def wait_for_cells(folder: Folder, count: int) -> None:
+    wait_until(lambda: len(list(folder.journal.glob("*.json"))) >= count, "the sweep made no progress")
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` has started and that train (Linux)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
 
 
 def test_a_kill_loses_no_finished_cell(start, folder, execute):
     process = start(0.1)
     wait_for_cells(folder, 5)
+    workers = children(process.pid)
     process.kill()
     process.wait()
+    assert len(workers) >= 2
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers go on without it")
     finished = {path.name for path in folder.journal.glob("*.json")}
     assert len(folder.rows()) == len(finished) >= 5
     again = start(0.0)

@@ -202,7 +202,7 @@ def test_progress_is_a_bar_on_a_terminal_and_a_line_a_minute_elsewhere(terminal,
         return now[0]
 
     monkeypatch.setattr(sweeps.time, "monotonic", monotonic)
-    console = Console(file=(tmp_path / "out").open("w", encoding="utf-8"), force_terminal=terminal, width=120, highlight=False)  # noqa: SIM115
+    console = Console(file=(tmp_path / "out").open("w", encoding="utf-8"), force_terminal=terminal, width=120, highlight=False)
     with SweepProgress(tiny_sweep(), console) as progress:
         Execution(tiny_sweep(), Folder(tmp_path / "tiny"), BackendTrain("plain"), workers=Workers(1), report=progress).run()
     console.file.close()

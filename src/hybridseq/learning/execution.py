@@ -8,6 +8,7 @@ and a cell that raises is reported while the others go on.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -106,8 +108,8 @@ def _train_cells(
     cells: tuple[Cell, ...], train: Train, code_of: CodeOf, keep: bool, shield: bool
 ) -> list[tuple[Cell, _Finished]]:
     """Cells in a worker: never raises, so that one bad cell does not end the others."""
-    if shield and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the process that writes answers
+    if shield:
+        _follow_parent()
     try:
         for backend in FILES:  # read the sources now: what they say at the end may no longer be what runs here
             with suppress(ValueError):
@@ -121,6 +123,21 @@ def _train_cells(
     if not keep:
         outcomes = [replace(outcome, parameters=outcome.parameters[:0]) for outcome in outcomes]
     return list(zip(cells, map(_Finished, outcomes, codes), strict=True))
+
+
+@cache
+def _follow_parent() -> None:
+    """Make this worker leave Ctrl-C to the process that writes, and end when that process ends, however it ends."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 # ------------------------------------------------------------------------------------------------------------------ workers
