@@ -13,6 +13,7 @@ from hybridseq.learning.reports import (
     accuracies,
     at,
     by_mean_accuracy,
+    by_mean_loss,
     by_smallest_loss,
     check_rows,
     curves,
@@ -121,6 +122,19 @@ def test_the_best_mean_accuracy_wins_for_each_point():
     best = by_mean_accuracy(rows).set_index("parameters")
     assert best["learning_rate"].to_dict() == {780: 0.001, 2008: 0.001}  # at 780 both means are .55: the smaller rate
     assert best["n"].tolist() == [2, 2] and best["mean"].tolist() == pytest.approx([0.55, 0.9])
+
+
+def test_the_lowest_mean_loss_wins_and_a_diverged_run_loses():
+    rows = pd.concat([
+        grid({rate: [0.5, 0.5]}).assign(final_loss=losses)
+        for rate, losses in ((0.001, [0.9, 0.7]), (0.01, [0.1, np.nan]), (0.1, [0.8, 0.8]), (1.0, [2.0, 1.0]))
+    ])  # fmt: skip
+    best = by_mean_loss(rows)
+    assert best["learning_rate"].item() == 0.001 and best["mean"].item() == pytest.approx(0.8) and best["n"].item() == 2
+    with pytest.raises(ValueError, match="final_loss"):
+        by_mean_loss(rows[rows.learning_rate == 0.01])
+    with pytest.raises(ValueError, match="no column final_loss"):
+        by_mean_loss(TEN)
 
 
 def test_the_single_smallest_loss_may_be_a_lucky_run():

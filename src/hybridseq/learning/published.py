@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-__all__ = ["PUBLISHED", "published"]
+__all__ = ["PUBLISHED", "PUBLISHED_RUNS", "published", "published_runs"]
 
 PUBLISHED = {
     "paper-figure-4": "cooper_figure4_selective_copy.csv",
@@ -18,6 +18,9 @@ PUBLISHED = {
     "audit-figure-6": "audit_figure6_mkar.csv",
 }
 """What there is: the tables that paper B prints in its figures, and an independent public rerun of both."""
+
+PUBLISHED_RUNS = {"audit-figure-6": "audit_figure6_runs.csv"}
+"""Where every single run was published: 24 points of the rerun of Figure 6, 11 runs each."""
 
 
 def published(name: str, folder: Path | str | None = None) -> pd.DataFrame:
@@ -39,14 +42,42 @@ def published(name: str, folder: Path | str | None = None) -> pd.DataFrame:
         >>> published("audit-figure-4").iloc[0].to_dict()
         {'layers': 'SSM-TF', 'parameters': 2192, 'mean': 0.999985, 'exact': True}
     """
-    if name not in PUBLISHED:
-        raise ValueError(f"name={name!r}: must be one of {', '.join(PUBLISHED)}")
-    path = (_folder() if folder is None else Path(folder)) / PUBLISHED[name]
+    table = _read(name, PUBLISHED, folder)
+    return _marked(_tidy(table, PUBLISHED[name]), name, table)
+
+
+def published_runs(name: str, folder: Path | str | None = None) -> pd.DataFrame:
+    """Every run behind a published table, with the columns that `reports.summary` and `crossings.crossing_ratio` read.
+
+    Args and raises as `published`, with the names of `PUBLISHED_RUNS`. The seeds count from 0; runs of one number at two points
+    have nothing in common but that number.
+
+    Example:
+        >>> runs = published_runs("audit-figure-6")
+        >>> runs[runs.parameters == 5808].groupby("layers").accuracy.max().round(3).to_dict()
+        {'SSM-TF': 0.994, 'TF-SSM': 0.407}
+    """
+    table = _read(name, PUBLISHED_RUNS, folder)
+    if missing := sorted({"architecture", "hidden_dim", "parameters", "learning_rate", "seed", "accuracy"} - set(table.columns)):
+        raise ValueError(f"{PUBLISHED_RUNS[name]}: has no column {', '.join(missing)}")
+    runs = table.rename(columns={"architecture": "layers", "hidden_dim": "width"})
+    fixed = {"task": name, "label": "", "window": None, "heads": 1, "state_dim": 16, "steps": 4000, "role": "report"}
+    return _marked(runs.assign(**fixed), name, table)
+
+
+def _read(name: str, names: dict[str, str], folder: Path | str | None) -> pd.DataFrame:
+    if name not in names:
+        raise ValueError(f"name={name!r}: must be one of {', '.join(names)}")
+    path = (_folder() if folder is None else Path(folder)) / names[name]
     if not path.is_file():
-        raise ValueError(f"folder: there is no file {PUBLISHED[name]} in {path.parent}; it comes with the book's sources")
-    table = _tidy(pd.read_csv(path, comment="#"), path.name)
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    table.attrs |= {"name": name, "source": first.removeprefix("#").strip()}
+        raise ValueError(f"folder: there is no file {names[name]} in {path.parent}; it comes with the book's sources")
+    table = pd.read_csv(path, comment="#")
+    table.attrs["source"] = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+    return table
+
+
+def _marked(table: pd.DataFrame, name: str, source: pd.DataFrame) -> pd.DataFrame:
+    table.attrs |= {"name": name, "source": source.attrs["source"]}
     return table
 
 

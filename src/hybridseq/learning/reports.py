@@ -28,6 +28,7 @@ __all__ = [
     "accuracies",
     "at",
     "by_mean_accuracy",
+    "by_mean_loss",
     "by_smallest_loss",
     "check_rows",
     "curves",
@@ -186,11 +187,27 @@ def by_mean_accuracy(rows: pd.DataFrame) -> pd.DataFrame:
     rows: the runs to choose from, usually those of the role "select"; every rate of a point needs the same seeds.
     Returns `POINT`, learning_rate, and mean, n behind the choice. Raises ValueError: see `check_rows`, or unequal seeds.
     """
-    _check_equal_seeds(rows)
-    means = rows.groupby([*POINT, "learning_rate"], dropna=False)["accuracy"].agg(["mean", "size"]).reset_index()
-    best = means.sort_values(["mean", "learning_rate"], ascending=[False, True], kind="stable")
-    best = best.drop_duplicates(list(POINT)).rename(columns={"size": "n"})
-    return best.sort_values(list(POINT), ignore_index=True)
+    return _best_mean(rows, "accuracy", ascending=False)
+
+
+def by_mean_loss(rows: pd.DataFrame) -> pd.DataFrame:
+    """The learning rate with the lowest mean final training loss, for every point; of equal ones the smallest.
+
+    Held-out sequences have no say. A rate at which one run's loss is not a number never wins against one without.
+    Returns `POINT`, learning_rate, mean, n. Raises ValueError as `by_mean_accuracy` does, or without a column final_loss.
+    """
+    return _best_mean(rows, "final_loss", ascending=True)
+
+
+def _best_mean(rows: pd.DataFrame, column: str, ascending: bool) -> pd.DataFrame:
+    _check_equal_seeds(rows, (column,))
+    groups = rows.groupby([*POINT, "learning_rate"], dropna=False)[column]
+    means = groups.agg(mean=lambda values: values.mean(skipna=False), n="size").reset_index()
+    best = means.sort_values(["mean", "learning_rate"], ascending=[ascending, True], kind="stable", na_position="last")
+    best = best.drop_duplicates(list(POINT)).sort_values(list(POINT), ignore_index=True)
+    if len(lost := best[best["mean"].isna()]):
+        raise ValueError(f"rows: {_where(lost.iloc[0], rate=False)} has no learning rate at which every run has a {column}")
+    return best
 
 
 def by_smallest_loss(rows: pd.DataFrame, seeds: tuple[int, ...] | None = None, steps: int = 1000) -> pd.DataFrame:
