@@ -353,7 +353,7 @@ def logits(stack: Stack, flat: np.ndarray, tokens) -> np.ndarray:
 
 
 def batch(framed: Framed, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels of a training step as the C code draws them, (8, seq_len) int64 each: `framed.training_batch(seed, step)`."""
+    """Rows and labels of a training step as the C code draws them, (8, seq_len) int64 each; equal to `framed.training_batch`."""
     return _drawn(framed, seed, DATA, step)
 
 

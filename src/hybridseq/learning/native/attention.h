@@ -22,18 +22,20 @@ static int attention_size(int len, int window) {
 }
 
 /* to[j][r] = sum_c a[c * stride + r] b[c][j] for `keys` consecutive j. */
-INLINE void score_tile(const int keys, int dim, const v8 *a, int stride, const v8 *b, int len, v8 *to) {
-    v8 sum[3][BLOCK];
+INLINE void score_tile(const int keys, int dim, const v8 *a, long stride, const v8 *b, long len, v8 *to) {
+    v8 sum[3][BLOCK], key[3];
     for (int j = 0; j < keys; j++)
         for (int r = 0; r < BLOCK; r++) sum[j][r] = all(0);
-    for (int c = 0; c < dim; c++)
-        for (int j = 0; j < keys; j++)
-            for (int r = 0; r < BLOCK; r++) sum[j][r] += a[c * stride + r] * b[c * len + j];
+    for (int c = 0; c < dim; c++, a += stride, b += len) {
+        for (int j = 0; j < keys; j++) key[j] = b[j];
+        for (int r = 0; r < BLOCK; r++)
+            for (int j = 0; j < keys; j++) sum[j][r] += a[r] * key[j];
+    }
     for (int j = 0; j < keys; j++)
         for (int r = 0; r < BLOCK; r++) to[j * BLOCK + r] = sum[j][r];
 }
 
-INLINE void block_scores(int dim, int count, const v8 *a, int stride, const v8 *b, int len, v8 *to) {
+INLINE void block_scores(int dim, int count, const v8 *a, long stride, const v8 *b, long len, v8 *to) {
     int j = 0;
     for (; j + 3 <= count; j += 3) score_tile(3, dim, a, stride, b + j, len, to + j * BLOCK);
     if (count - j == 2) score_tile(2, dim, a, stride, b + j, len, to + j * BLOCK);
@@ -41,13 +43,15 @@ INLINE void block_scores(int dim, int count, const v8 *a, int stride, const v8 *
 }
 
 /* to[c][r] (+)= scale[r] sum_j p[j][r] x[c][j], j = 0 .. count - 1. */
-INLINE void mix_tile(const int rows, int count, const v8 *p, const v8 *x, int len, const v8 *scale, v8 *to, int mode) {
-    v8 sum[3][BLOCK];
+INLINE void mix_tile(const int rows, int count, const v8 *p, const v8 *x, long len, const v8 *scale, v8 *to, int mode) {
+    v8 sum[3][BLOCK], value[3];
     for (int c = 0; c < rows; c++)
         for (int r = 0; r < BLOCK; r++) sum[c][r] = all(0);
-    for (int j = 0; j < count; j++)
-        for (int c = 0; c < rows; c++)
-            for (int r = 0; r < BLOCK; r++) sum[c][r] += p[j * BLOCK + r] * x[c * len + j];
+    for (int j = 0; j < count; j++, p += BLOCK, x++) {
+        for (int c = 0; c < rows; c++) value[c] = x[c * len];
+        for (int r = 0; r < BLOCK; r++)
+            for (int c = 0; c < rows; c++) sum[c][r] += p[r] * value[c];
+    }
     for (int c = 0; c < rows; c++)
         for (int r = 0; r < BLOCK; r++) {
             v8 y = sum[c][r] * scale[r];
@@ -55,7 +59,7 @@ INLINE void mix_tile(const int rows, int count, const v8 *p, const v8 *x, int le
         }
 }
 
-INLINE void block_mix(int dim, int count, const v8 *p, const v8 *x, int len, const v8 *scale, v8 *to, int mode) {
+INLINE void block_mix(int dim, int count, const v8 *p, const v8 *x, long len, const v8 *scale, v8 *to, int mode) {
     for (int c = 0, rows; c < dim; c += rows) {
         rows = tile_rows(dim - c);
         if (rows == 3) mix_tile(3, count, p, x + c * len, len, scale, to + c * len, mode);
@@ -65,16 +69,19 @@ INLINE void block_mix(int dim, int count, const v8 *p, const v8 *x, int len, con
 }
 
 /* to[c][j] += sum_r p[j][r] x[c * stride + r], for `rows` channels c. */
-INLINE void spread_tile(const int rows, int count, const v8 *p, const v8 *x, int stride, v8 *to, int len) {
-    for (int j = 0; j < count; j++)
-        for (int c = 0; c < rows; c++) {
-            v8 sum = to[c * len + j];
-            for (int r = 0; r < BLOCK; r++) sum += p[j * BLOCK + r] * x[c * stride + r];
-            to[c * len + j] = sum;
-        }
+INLINE void spread_tile(const int rows, int count, const v8 *p, const v8 *x, long stride, v8 *to, long len) {
+    v8 sum[2], value[2][BLOCK];
+    for (int c = 0; c < rows; c++)
+        for (int r = 0; r < BLOCK; r++) value[c][r] = x[c * stride + r];
+    for (int j = 0; j < count; j++, p += BLOCK, to++) {
+        for (int c = 0; c < rows; c++) sum[c] = to[c * len];
+        for (int r = 0; r < BLOCK; r++)
+            for (int c = 0; c < rows; c++) sum[c] += p[r] * value[c][r];
+        for (int c = 0; c < rows; c++) to[c * len] = sum[c];
+    }
 }
 
-INLINE void block_spread(int dim, int count, const v8 *p, const v8 *x, int stride, v8 *to, int len) {
+INLINE void block_spread(int dim, int count, const v8 *p, const v8 *x, long stride, v8 *to, long len) {
     int c = 0;
     for (; c + 2 <= dim; c += 2) spread_tile(2, count, p, x + c * stride, stride, to + c * len, len);
     if (c < dim) spread_tile(1, count, p, x + c * stride, stride, to + c * len, len);

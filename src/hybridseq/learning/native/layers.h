@@ -54,7 +54,8 @@ typedef struct {
     v8 *scores;                              /* transformer: one block of attention memory a head */
     v8 *raw, *gate_slope, *slope, *u;        /* mamba: before the convolution; SiLU' of the gate; SiLU' behind it; its output */
     v8 *maps, *dt, *dt_slope, *y, *gate, *out_in; /* mamba: dt, B, C rows of x_proj; steps; scan's output; SiLU(z); their product */
-    real *decay;                             /* mamba: A log2(e), [channels][state_dim] */
+    v8 *pairs;                               /* mamba: B and C for the scan */
+    real *decay;                             /* mamba: A log2(e), [channels][whole pairs of states] */
     union {
         TransformerParameters transformer;
         MambaParameters mamba;
@@ -231,22 +232,25 @@ static void convolve_backward(int len, const real *w, const v8 *x, const v8 *dy,
     *gbias += sum_lanes(sum[TAPS]);
 }
 
-/* decay = -exp(A_log) log2(e). */
-static void decay_rates(int count, const real *a_log, real *decay) {
-    for (int i = 0; i < count; i += LANES) {
-        real some[LANES] = {0};
-        int left = count - i < LANES ? count - i : LANES;
-        memcpy(some, a_log + i, sizeof(real) * left);
-        store(some, exp2_any(load(some) * (real)LOG2E) * (real)-LOG2E);
-        memcpy(decay + i, some, sizeof(real) * left);
-    }
+/* decay = -exp(A_log) log2(e), a row for each channel, filled up with zeros to whole pairs of states. */
+static void decay_rates(int channels, int state_dim, const real *a_log, real *decay) {
+    for (int c = 0; c < channels; c++, a_log += state_dim, decay += PAIR * pairs(state_dim))
+        for (int n = 0; n < PAIR * pairs(state_dim); n += LANES) {
+            real some[LANES] = {0};
+            int left = state_dim - n < LANES ? state_dim - n : LANES;
+            int room = PAIR * pairs(state_dim) - n < LANES ? PAIR * pairs(state_dim) - n : LANES;
+            memcpy(some, a_log + n, sizeof(real) * left);
+            store(some, exp2_any(load(some) * (real)LOG2E) * (real)-LOG2E);
+            for (int k = left; k < room; k++) some[k] = 0;
+            memcpy(decay + n, some, sizeof(real) * room);
+        }
 }
 
-static void mamba_forward(const Model *m, Layer *l, v8 *x) {
+static void mamba_forward(const Model *m, Layer *l, Scratch *s, v8 *x) {
     const MambaParameters *p = &l->p.mamba;
     int d = m->width, len = m->len, channels = 2 * d, n = m->state_dim, rank = m->dt_rank;
     fold(2 * channels, d, p->norm_weight, NULL, p->in, NULL, l->in, NULL);
-    decay_rates(channels * n, p->a_log, l->decay);
+    decay_rates(channels, n, p->a_log, l->decay);
     normalise(d, len, 0, x, l->hat, l->scale);
     product(l->in, d, 1, 2 * channels, d, NULL, l->hat, l->raw, len, ASSIGN); /* raw and gate_slope are neighbours */
     silu(channels * len, l->gate_slope, l->gate);
@@ -256,17 +260,18 @@ static void mamba_forward(const Model *m, Layer *l, v8 *x) {
     }
     const v8 *u = m->convolution ? l->u : l->raw;
     product(p->x, channels, 1, rank + 2 * n, channels, NULL, u, l->maps, len, ASSIGN);
-    const v8 *b = l->maps + rank * len, *c = b + n * len;
+    pack_pairs(n, len, l->maps + rank * len, l->pairs);
     for (int k = 0; k < channels; k++) {
-        v8 *dt = l->dt + k * len, *y = l->y + k * len;
+        v8 *dt = l->dt + k * len, *y = l->y + k * len, *x_k = s->extra;
         const v8 *uk = u + k * len, *gate = l->gate + k * len;
         for (int t = 0; t < len; t++) {
             v8 pre = all(p->dt_bias[k]);
             for (int r = 0; r < rank; r++) pre += p->dt[k * rank + r] * l->maps[r * len + t];
             dt[t] = softplus(pre, l->dt_slope + k * len + t);
             y[t] = p->skip[k] * uk[t];
+            x_k[t] = dt[t] * uk[t];
         }
-        scan_forward(n, len, l->decay + k * n, dt, uk, b, c, y);
+        scan_forward(n, len, l->decay + k * PAIR * pairs(n), dt, x_k, l->pairs, y);
         for (int t = 0; t < len; t++) l->out_in[k * len + t] = y[t] * gate[t];
     }
     product(p->out, channels, 1, d, channels, NULL, l->out_in, x, len, ADD);
@@ -277,12 +282,13 @@ static void mamba_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
     MambaParameters *g = &l->g.mamba;
     int d = m->width, len = m->len, channels = 2 * d, n = m->state_dim, rank = m->dt_rank, maps = rank + 2 * n;
     const v8 *u = m->convolution ? l->u : l->raw;
-    const v8 *b = l->maps + rank * len, *c = b + n * len;
-    v8 *d_raw = s->d_read, *d_z = s->d_read + channels * len, *d_maps = s->extra, *row = s->extra + maps * len;
-    v8 *dy = row, *d_x = row + len, *d_dt = row + 2 * len, *xs = row + 3 * len, *scratch = row + 4 * len;
+    int filled = PAIR * pairs(n);
+    v8 *d_raw = s->d_read, *d_z = s->d_read + channels * len, *d_maps = s->extra, *d_pairs = d_maps + maps * len;
+    v8 *row = d_pairs + 2 * filled * len, *dy = row, *d_x = row + len, *d_dt = row + 2 * len, *xs = row + 3 * len;
     outer(g->out, channels, d, channels, dx, l->out_in, len);
     product(p->out, 1, channels, channels, d, NULL, dx, s->d_mixed, len, ASSIGN);
-    memset(d_maps, 0, sizeof(v8) * maps * len);
+    memset(d_maps, 0, sizeof(v8) * (maps + 2 * filled) * len);
+    memset(s->g_in, 0, sizeof(real) * channels * filled);
     for (int k = 0; k < channels; k++) {
         const v8 *d_out = s->d_mixed + k * len, *uk = u + k * len, *dt = l->dt + k * len;
         v8 skip = all(0), bias = all(0);
@@ -293,8 +299,7 @@ static void mamba_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
             xs[t] = dt[t] * uk[t];
         }
         g->skip[k] += sum_lanes(skip);
-        scan_backward(n, len, l->decay + k * n, dt, xs, b, c, dy, d_dt, d_x, d_maps + rank * len, d_maps + (rank + n) * len,
-                      g->a_log + k * n, scratch);
+        scan_backward(n, len, l->decay + k * filled, dt, xs, l->pairs, dy, d_dt, d_x, d_pairs, s->g_in + k * filled, row + 4 * len);
         v8 *du = s->d_mixed + k * len; /* over d_out, which has been read */
         for (int t = 0; t < len; t++) {
             d_dt[t] = (d_dt[t] * (real)LN2 + d_x[t] * uk[t]) * l->dt_slope[k * len + t];
@@ -311,7 +316,9 @@ static void mamba_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
             g->dt[k * rank + r] += sum_lanes(sum);
         }
     }
-    for (int i = 0; i < channels * n; i++) g->a_log[i] *= l->decay[i] * (real)LN2; /* dA / dA_log = A */
+    for (int k = 0; k < channels; k++)
+        for (int i = 0; i < n; i++) g->a_log[k * n + i] += s->g_in[k * filled + i] * l->decay[k * filled + i] * (real)LN2; /* A */
+    unpack_pairs(n, len, d_pairs, d_maps + rank * len);
     outer(g->x, channels, maps, channels, d_maps, u, len);
     product(p->x, 1, channels, channels, maps, NULL, d_maps, s->d_mixed, len, ADD);
     for (int k = 0; k < channels; k++) {

@@ -1,7 +1,7 @@
 /* The three products of a linear map y = W x + b at every position: forward, backward to x, backward to W.
 
    Activations are x[channel][position], `len` positions (a multiple of four) of eight lanes; weights are plain numbers, broadcast.
-   Each product works on tiles of 3 x 4 sums that stay in registers (twelve accumulators, and four registers for operands). */
+   Each product works on tiles of 3 x 4 sums that stay in registers: twelve accumulators, three operands, and one that passes by. */
 
 #ifndef HYBRIDSEQ_PRODUCTS_H
 #define HYBRIDSEQ_PRODUCTS_H
@@ -13,25 +13,27 @@ INLINE int tile_rows(int left) { return left == 4 ? 2 : left < 3 ? left : 3; }
 
 enum { ASSIGN, ADD };
 
-INLINE void product_tile(const int rows, const real *w, int row, int column, int in, const real *b, const v8 *x, v8 *y, int len,
+INLINE void product_tile(const int rows, const real *w, long row, long column, int in, const real *b, const v8 *x, v8 *y, long len,
                          int mode) {
-    v8 sum[3][4];
+    v8 sum[3][4], weight[3];
     for (int o = 0; o < rows; o++)
         for (int k = 0; k < 4; k++) {
             sum[o][k] = all(b ? b[o] : 0);
             if (mode == ADD) sum[o][k] += y[o * len + k];
         }
-    for (int i = 0; i < in; i++)
-        for (int o = 0; o < rows; o++)
-            for (int k = 0; k < 4; k++) sum[o][k] += w[o * row + i * column] * x[i * len + k];
+    for (int i = 0; i < in; i++, w += column, x += len) {
+        for (int o = 0; o < rows; o++) weight[o] = all(w[o * row]);
+        for (int k = 0; k < 4; k++)
+            for (int o = 0; o < rows; o++) sum[o][k] += weight[o] * x[k];
+    }
     for (int o = 0; o < rows; o++)
         for (int k = 0; k < 4; k++) y[o * len + k] = sum[o][k];
 }
 
 /* y[o] = b[o] + sum_i w[o * row + i * column] x[i], or that added to y. b may be NULL. With row = 1 and column = the length of a
    row, w is read transposed. */
-static void product(const real *w, int row, int column, int out, int in, const real *b, const v8 *x, v8 *y, int len, int mode) {
-    for (int t = 0; t < len; t += 4)
+static void product(const real *w, long row, long column, int out, int in, const real *b, const v8 *x, v8 *y, long len, int mode) {
+    for (long t = 0; t < len; t += 4)
         for (int o = 0, rows; o < out; o += rows) {
             const real *wo = w + o * row, *bo = b ? b + o : NULL;
             v8 *yo = y + o * len + t;
@@ -42,13 +44,15 @@ static void product(const real *w, int row, int column, int out, int in, const r
         }
 }
 
-INLINE void outer_tile(const int rows, const int columns, real *g, int row, const v8 *y, const v8 *x, int len) {
-    v8 sum[3][4];
+INLINE void outer_tile(const int rows, const int columns, real *g, int row, const v8 *y, const v8 *x, long len) {
+    v8 sum[3][4], slope[3];
     for (int o = 0; o < 3; o++)
         for (int i = 0; i < 4; i++) sum[o][i] = all(0);
-    for (int t = 0; t < len; t++)
-        for (int o = 0; o < rows; o++)
-            for (int i = 0; i < columns; i++) sum[o][i] += y[o * len + t] * x[i * len + t];
+    for (long t = 0; t < len; t++) {
+        for (int o = 0; o < rows; o++) slope[o] = y[o * len + t];
+        for (int i = 0; i < columns; i++)
+            for (int o = 0; o < rows; o++) sum[o][i] += slope[o] * x[i * len + t];
+    }
     for (int o = 0; o < rows; o++) {
         real part[4] = {0};
         add_lanes4(part, sum[o][0], sum[o][1], sum[o][2], sum[o][3]);
@@ -57,7 +61,7 @@ INLINE void outer_tile(const int rows, const int columns, real *g, int row, cons
 }
 
 /* g[o * row + i] += sum over positions and sequences of y[o] x[i]: the gradient of w where y is that of the map's output. */
-static void outer(real *g, int row, int out, int in, const v8 *y, const v8 *x, int len) {
+static void outer(real *g, int row, int out, int in, const v8 *y, const v8 *x, long len) {
     for (int o = 0, rows; o < out; o += rows) {
         rows = tile_rows(out - o);
         for (int i = 0; i < in; i += 4) {

@@ -1,4 +1,4 @@
-"""What the native step is built from: its files, their hash, the compiler's flags. Standard library only, `setup.py` runs it too."""
+"""What the native step is built from: files, their hash, compiler flags. Standard library only, since `setup.py` runs it too."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ typedef struct {
     real *embedding, *norm_weight, *norm_bias, *unembedding, *g_embedding, *g_norm_weight, *g_norm_bias, *g_unembedding;
     real *out, *out_bias, *g_out, *g_out_bias; /* the last norm folded into the unembedding */
     v8 *x, *hat, *scale, *logits, *keep;
-    int32_t *tokens, *labels; /* [8][seq_len] */
+    int32_t *tokens, *labels, *lane_tokens; /* [8][seq_len]; lane_tokens: [len][8] */
+    real *table;                            /* [vocab_size][8] */
     int64_t *ends;
     real *gradient;
 } Net;
@@ -94,11 +95,11 @@ static void place_layer(const Model *m, int kind, Layer *l, Arena *arena) {
         l->scores = TAKE_V8(m->heads * attention_size(len, m->window));
         return;
     }
-    l->in = TAKE_REAL(2 * channels * d), l->decay = TAKE_REAL(channels * n);
+    l->in = TAKE_REAL(2 * channels * d), l->decay = TAKE_REAL(channels * PAIR * pairs(n));
     l->raw = TAKE_V8(2 * channels * len), l->gate_slope = l->raw ? l->raw + channels * len : NULL;
     l->slope = TAKE_V8(channels * len), l->u = TAKE_V8(channels * len), l->maps = TAKE_V8((m->dt_rank + 2 * n) * len);
     l->dt = TAKE_V8(channels * len), l->dt_slope = TAKE_V8(channels * len), l->y = TAKE_V8(channels * len);
-    l->gate = TAKE_V8(channels * len), l->out_in = TAKE_V8(channels * len);
+    l->pairs = TAKE_V8(SLOTS * pairs(n) * len), l->gate = TAKE_V8(channels * len), l->out_in = TAKE_V8(channels * len);
 }
 
 /* Lays everything out behind `memory` (64-byte aligned), or only counts bytes where that is NULL. */
@@ -106,7 +107,7 @@ static int64_t place_net(const Model *m, Net *net, char *memory) {
     Arena place = {memory, 0}, *arena = &place;
     Layer spare = {0};
     int d = m->width, len = m->len, v = m->vocab_size, rows = m->heads * m->head_dim;
-    int reads = 0, mixed = 0, extra = 0;
+    int reads = 0, mixed = 0, extra = 0, maps = m->dt_rank + 2 * m->state_dim, filled = PAIR * pairs(m->state_dim), g_in = 0;
     net->model = *m;
     net->layers = take(arena, sizeof(Layer) * m->num_layers);
     for (int i = 0; i < m->num_layers; i++) {
@@ -114,39 +115,51 @@ static int64_t place_net(const Model *m, Net *net, char *memory) {
         int transformer = m->kinds[i] == TRANSFORMER;
         reads = max_int(reads, transformer ? 3 * rows + 2 * d : 4 * d);
         mixed = max_int(mixed, transformer ? 3 * d : 2 * d);
-        extra = max_int(extra, transformer ? BLOCK * (len + m->head_dim) : (m->dt_rank + 2 * m->state_dim + 8) * len);
+        extra = max_int(extra, transformer ? BLOCK * (len + m->head_dim) : (maps + 2 * filled + 8) * len);
+        g_in = max_int(g_in, transformer ? (3 * rows + 2 * d) * d : max_int(4 * d * d, 2 * d * filled));
     }
     net->scratch = (Scratch){TAKE_V8(reads * len), TAKE_V8(mixed * len), TAKE_V8(d * len), TAKE_V8(extra),
-                             TAKE_REAL(reads * d), TAKE_REAL(reads)};
+                             TAKE_REAL(g_in), TAKE_REAL(reads)};
     net->out = TAKE_REAL(v * d), net->out_bias = TAKE_REAL(v), net->g_out = TAKE_REAL(v * d), net->g_out_bias = TAKE_REAL(v);
     net->x = TAKE_V8(d * len), net->hat = TAKE_V8(d * len), net->scale = TAKE_V8(len), net->logits = TAKE_V8(v * len);
     net->keep = TAKE_V8(d * len);
     net->tokens = take(arena, sizeof(int32_t) * LANES * m->seq_len), net->labels = take(arena, sizeof(int32_t) * LANES * m->seq_len);
+    net->lane_tokens = take(arena, sizeof(int32_t) * LANES * len), net->table = TAKE_REAL(LANES * v);
     net->ends = take(arena, sizeof(int64_t) * m->seq_len);
     return arena->used;
 }
 
 /* ------------------------------------------------------------------------------------------------------- forward, backward */
 
-static void embed(Net *net, const v8 *keep) {
+/* The tokens with the sequence as the last index, as in a v8; positions behind the end read token 0. */
+static void transpose_tokens(Net *net) {
     const Model *m = &net->model;
-    for (int c = 0; c < m->width; c++)
-        for (int t = 0; t < m->len; t++) {
-            v8 x = all(0);
-            for (int lane = 0; lane < LANES && t < m->seq_len; lane++)
-                x[lane] = net->embedding[net->tokens[lane * m->seq_len + t] * m->width + c];
-            net->x[c * m->len + t] = keep ? x * keep[c * m->len + t] : x;
-        }
+    for (int t = 0; t < m->seq_len; t++)
+        for (int lane = 0; lane < LANES; lane++) net->lane_tokens[t * LANES + lane] = net->tokens[lane * m->seq_len + t];
 }
 
-static void embed_backward(Net *net, const v8 *keep, const v8 *dx) {
+static void embed(Net *net, const v8 *keep) {
     const Model *m = &net->model;
-    for (int c = 0; c < m->width; c++)
-        for (int t = 0; t < m->seq_len; t++) {
-            v8 g = dx[c * m->len + t];
-            if (keep) g *= keep[c * m->len + t];
-            for (int lane = 0; lane < LANES; lane++) net->g_embedding[net->tokens[lane * m->seq_len + t] * m->width + c] += g[lane];
-        }
+    transpose_tokens(net);
+    for (int c = 0; c < m->width; c++) {
+        real *table = net->table, *x = (real *)(net->x + c * m->len);
+        for (int v = 0; v < m->vocab_size; v++) table[v] = net->embedding[v * m->width + c];
+        for (int i = 0; i < m->len * LANES; i++) x[i] = table[net->lane_tokens[i]];
+        for (int t = 0; t < m->len && keep; t++) net->x[c * m->len + t] *= keep[c * m->len + t];
+    }
+}
+
+/* One table of sums for each lane, so that equal tokens side by side do not wait for each other. */
+static void embed_backward(Net *net, const v8 *keep, v8 *dx) {
+    const Model *m = &net->model;
+    for (int c = 0; c < m->width; c++) {
+        real *table = net->table, *g = (real *)(dx + c * m->len);
+        for (int t = 0; t < m->len && keep; t++) dx[c * m->len + t] *= keep[c * m->len + t];
+        memset(table, 0, sizeof(real) * LANES * m->vocab_size);
+        for (int t = 0; t < m->seq_len; t++)
+            for (int lane = 0; lane < LANES; lane++) table[net->lane_tokens[t * LANES + lane] * LANES + lane] += g[t * LANES + lane];
+        for (int v = 0; v < m->vocab_size; v++) net->g_embedding[v * m->width + c] += sum_lanes(load(table + v * LANES));
+    }
 }
 
 /* The logits of net->tokens, [vocab_size][len]. */
@@ -156,7 +169,7 @@ static void forward(Net *net, const v8 *keep) {
     embed(net, keep);
     for (int i = 0; i < m->num_layers; i++) {
         if (m->kinds[i] == TRANSFORMER) transformer_forward(m, net->layers + i, net->x);
-        else mamba_forward(m, net->layers + i, net->x);
+        else mamba_forward(m, net->layers + i, &net->scratch, net->x);
     }
     normalise(d, m->len, 1, net->x, net->hat, net->scale);
     fold(v, d, net->norm_weight, net->norm_bias, net->unembedding, NULL, net->out, net->out_bias);
