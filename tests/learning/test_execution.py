@@ -124,6 +124,8 @@ def test_a_limit_begins_no_further_run(execute, formula_train):
     assert summary.stopped == "limit"
     assert 1 <= summary.done < 36
     assert execute().run().done == 36
+    late = execute(limit_s=1e-9).run()
+    assert (late.done, late.stopped) == (36, "")  # nothing was left to do
     with pytest.raises(ValueError, match="limit: 0 minutes; must be > 0"):
         execute(limit_s=0)
 

@@ -113,6 +113,19 @@ def test_a_sweep_that_makes_no_sense_is_refused(small_sweep, changes, message):
         small_sweep(**changes)
 
 
+@pytest.mark.parametrize(
+    ("names", "width", "options", "message"),
+    [
+        (("TF-SMM",), 8, {}, "layers='TF-SMM': needs one or more of TF, SSM"),
+        (("TF-TF",), 2, {}, "width=2: a head of width 2 leaves rotary positions no column"),
+        (("TF-TF",), 8, {"window": 0}, "window=0: must be an integer >= 1"),
+    ],
+)
+def test_points_that_cannot_be_are_refused_as_they_are_declared(names, width, options, message):
+    with pytest.raises(ValueError, match=message):
+        catalogue.points(catalogue.multi_key_recall(), names, (width,), **options)
+
+
 def test_points_are_found_by_label_architecture_and_pattern(small_sweep):
     sweep = small_sweep()
 

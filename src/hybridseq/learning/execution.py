@@ -313,7 +313,7 @@ class Execution:
                     break
                 self._train(batch)
                 self._write()
-            if self._late():
+            if self._late() and self._left():
                 self.summary.stopped = "limit"
             else:
                 self._represent()
