@@ -21,6 +21,7 @@ from hybridseq.learning.reports import (
     summary,
     wilson,
 )
+from hybridseq.learning.sweep import Row, choose
 
 
 def run(seed=0, learning_rate=0.01, accuracy=0.5, losses=(2.0, 1.0), layers="SSM-TF", parameters=780, **other):
@@ -250,3 +251,20 @@ def test_a_changed_point_column_is_a_mutation_that_shows():
     for name in POINT:
         other = run(1, **{name: values.get(name, 99)})
         assert len(summary(table(run(0), other))) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rules_agree_with_those_of_the_sweeps(seed):
+    """Sweeps choose from rows in plain Python while they run; tables must come to the same rate, ties and NaN included."""
+    draw = np.random.default_rng(seed)
+    rows = table(*(
+        run(s, rate, round(draw.uniform(), 1), draw.choice([1.0, 1.1, np.nan], 2, p=[0.5, 0.3, 0.2]),
+            final_loss=draw.choice([1.0, 2.0, np.nan], p=[0.5, 0.4, 0.1]),
+            key="", backend="native", correct=0, valid=1, seconds=0.0)
+        for rate in (0.001, 0.01, 0.1) for s in range(3)
+    ))  # fmt: skip
+    stored = [Row(**line) for line in rows.to_dict("records")]
+    assert by_mean_accuracy(rows)["learning_rate"].item() == choose(stored, "mean accuracy")
+    assert by_smallest_loss(rows, (0, 1, 2), steps=200)["learning_rate"].item() == choose(stored, "smallest loss")
+    if rows.groupby("learning_rate")["final_loss"].apply(lambda losses: losses.notna().all()).any():
+        assert by_mean_loss(rows)["learning_rate"].item() == choose(stored, "mean loss")
