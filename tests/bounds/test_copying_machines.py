@@ -163,6 +163,9 @@ def test_bad_input():
         (lambda: cm.eraser(4, 3, 3), "phase=3"),
         (lambda: cm.merger(4, 3, 7), "shift=7"),
         (lambda: cm.merger(1, 3, 0), "numbers=1"),
+        (lambda: cm.eraser(1, 10, 0), "numbers=1"),
+        (lambda: cm.buffer(0, 3, 0), "numbers=0"),
+        (lambda: cm.guesser(1, 3), "numbers=1"),
         (lambda: cm.merger(4, 3, 0, 7), "merged=7"),
         (lambda: cm.reachable(cm.eraser(6, 9, 0), 12, limit=1000), "more than 1000"),
     ):

@@ -204,6 +204,8 @@ def test_bad_input():
         (lambda: w.reach(()), "windows="),
         (lambda: w.copying_pair(2), "seq_len"),
         (lambda: w.recall_pair(6, 1, Generator(0)), "power of two"),
+        (lambda: w.recalled([5, 0, 1, 6, 6], 5), "power of two"),
+        (lambda: w.recalled([1, 1, 1], 1), "num_words=1"),
         (lambda: w.recall_pair(8, 0, Generator(0)), "block"),
         (lambda: w.rumour_pair(5, 5), "distance=5"),
         (lambda: w.Pair(np.array([[1, 2], [1, 2]]), "rumour"), "must differ"),

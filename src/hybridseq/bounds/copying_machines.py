@@ -61,11 +61,17 @@ def reachable(machine: Machine, vocab_size: int, limit: int = 1 << 20) -> int:
 # machines ----------------------------------------------------------------------------------------------------------------
 
 
+def _check_numbers(numbers: int) -> None:
+    if numbers < 2:
+        raise ValueError(f"numbers={numbers}: must be >= 2; with #1 alone every sequence copies its last token")
+
+
 def buffer(numbers: int, words: int, kept: int) -> Machine:
     """Keeps the last `kept` words and at #n (n >= 2) says the one that is n - 1 places back; a word it does not have it guesses.
 
-    Made for D_S alone: after a number it keeps the answer only. Raises ValueError for kept < 0.
+    Made for D_S alone: after a number it keeps the answer only. Raises ValueError for N < 2 or kept < 0.
     """
+    _check_numbers(numbers)
     if kept < 0:
         raise ValueError(f"kept={kept}: must be >= 0")
 
@@ -81,8 +87,9 @@ def buffer(numbers: int, words: int, kept: int) -> Machine:
 def guesser(numbers: int, words: int) -> Machine:
     """Before any number the last N - 1 words; at #n the answer; then n and the last n words, but for n = N the current word only.
 
-    So at n = N it guesses. 210 states for N = M = 4. Right on all of D_S, and on D_T unless n = N.
+    So at n = N it guesses. 210 states for N = M = 4. Right on all of D_S, and on D_T unless n = N. Raises ValueError for N < 2.
     """
+    _check_numbers(numbers)
     first_word = numbers
 
     def step(state, token):
@@ -122,8 +129,7 @@ def merger(numbers: int, words: int, shift: int, merged: int | None = None) -> M
     mistaken `merged` times. Raises ValueError for N < 2, a shift outside 0..N+M-1 or merged outside 0..N+M-1.
     """
     size = numbers + words
-    if numbers < 2:
-        raise ValueError(f"numbers={numbers}: must be >= 2; with #1 alone every sequence copies its last token")
+    _check_numbers(numbers)
     merged = merged_tokens(numbers, words) if merged is None else merged
     if not 0 <= shift < size or not 0 <= merged < size:
         raise ValueError(f"shift={shift}, merged={merged}: both must lie in 0..{size - 1}, there are {size} tokens")
@@ -157,8 +163,9 @@ def eraser(numbers: int, period: int, phase: int) -> Machine:
     """Keeps the last number and the last N tokens, but nothing of the tokens at times t = phase (mod period), t = 1, 2, ...
 
     Every token is erased in one of the `period` phases. So on any input with an answer all phases but one are right.
-    Raises ValueError for period < 2 or a phase outside 0..period-1.
+    Raises ValueError for N < 2, period < 2 or a phase outside 0..period-1.
     """
+    _check_numbers(numbers)
     if period < 2 or not 0 <= phase < period:
         raise ValueError(f"period={period}, phase={phase}: needs period >= 2 and a phase in 0..{period - 1}")
 

@@ -135,12 +135,14 @@ def recalled(tokens: Sequence[int], num_words: int) -> int:
     """Recall with decoding by a plain loop: what follows the last occurrence of the word that the last b bits spell.
 
     Words are 0..W-1, W = 2^b; W is the bit 0 and W + 1 the bit 1, most significant first. The occurrence must have a successor.
-    Raises ValueError where the answer is undefined: fewer than b bits, or no occurrence.
+    Raises ValueError where the answer is undefined (fewer than b bits, or no occurrence), and unless W is a power of two >= 2.
 
     >>> recalled([0, 2, 1, 3, 4, 5], num_words=4), recalled([4, 4, 0, 2, 1, 3], num_words=4)
     (3, 2)
     """
     width = num_words.bit_length() - 1
+    if width < 1 or num_words != 1 << width:
+        raise ValueError(f"num_words={num_words!r}: must be a power of two >= 2, since b = log2 W bits spell a word")
     bits = [token - num_words for token in tokens if token >= num_words][-width:]
     word = int("".join(map(str, bits)), 2) if len(bits) == width else None
     answer = None
