@@ -33,7 +33,7 @@ def test_the_best_reported_run_is_kept(root):
 
 
 def test_what_is_missing_comes_with_its_command(root):
-    with pytest.raises(ValueError, match="python -m hybridseq.learning.kept_models small TF-TF-4"):
+    with pytest.raises(ValueError, match=r"python -m hybridseq\.learning\.kept_models small TF-TF-4"):
         kept_models.kept("small", "TF-TF-4", root)
     with pytest.raises(ValueError, match="did you mean"):
         kept_models.keep("small", "TF-TF-9", root)

@@ -71,7 +71,8 @@ def kept(sweep: str, label: str, root: Path | str | None = None) -> Representati
     """
     path = path_of(sweep, label, root)
     if not path.exists():
-        raise ValueError(f"{path}: not there; `python -m hybridseq.learning.kept_models {sweep} {label}` trains that run once more")
+        command = f"python -m hybridseq.learning.kept_models {sweep} {label}"
+        raise ValueError(f"{path}: not there; `{command}` trains that run once more")
     return read_representative(path)
 
 
