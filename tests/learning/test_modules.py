@@ -215,6 +215,22 @@ def test_gradient_against_finite_differences(stack):
         assert slope == pytest.approx(gradient @ direction, rel=1e-6, abs=1e-9)
 
 
+def test_gradient_at_a_token_that_dropout_removed():
+    """Without convolution such a token's step size is exactly softplus(0) at the start, where |x| has no derivative."""
+    stack = Stack.parse("SSM-SSM", width=4, vocab_size=7, convolution=False)
+    flat, tokens = stack.initial(0), rows(stack)
+    keep = np.ones((*tokens.shape, 4))
+    keep[:, 4] = 0
+    decoder = Decoder(stack, flat)
+    loss(decoder(tokens, keep=keep), tokens).backward()
+    offset = stack.offsets["0.dt_proj.bias"]
+    for i in range(offset, offset + stack.channels):
+        step = np.zeros(stack.size)
+        step[i] = 1e-3
+        up, down = (loss(Decoder(stack, flat + s * step)(tokens, keep=keep), tokens).item() for s in (1, -1))
+        assert (up - down) / 2e-3 == pytest.approx(decoder.flat.grad[i].item(), rel=1e-5, abs=1e-12)
+
+
 @pytest.mark.parametrize("stack", STACKS, ids=label)
 def test_no_position_sees_a_later_token(stack):
     decoder = Decoder(stack, drawn(stack))
