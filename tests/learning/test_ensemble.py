@@ -85,9 +85,8 @@ def test_any_width_that_the_rotary_takes(width):
     assert largest_gap(stack_of("SSM-TF", width), RECALL) < TOLERANCE
 
 
-@pytest.mark.parametrize("window", [1, 7, 26, 30, 31, None])
-def test_windows_across_the_query_blocks(window):
-    assert COPYING.seq_len > ensemble.QUERY_BLOCK
+@pytest.mark.parametrize("window", [1, 7, 29, 30, 31, None])
+def test_windows_up_to_the_whole_row(window):
     assert largest_gap(stack_of("TF", 8, COPYING, window=window, heads=1), COPYING) < TOLERANCE
 
 
@@ -264,6 +263,34 @@ def test_nan_and_ties_never_score(value):
     stack = stack_of("SSM-TF", 8)
     correct, valid = ensemble.evaluate(stack, np.full(stack.size, value), RECALL, batches=2)
     assert correct == 0 < valid
+
+
+# ------------------------------------------------------------------------------------------------ what a step is made from
+
+
+@pytest.mark.parametrize("framed", [RECALL, COPYING])
+@pytest.mark.parametrize("batch", [1, 4, 5])
+def test_data_and_dropout_are_those_of_the_plain_trainer(framed, batch):
+    runs = runs_of(stack_of("TF", 6, framed), framed, (0.01, 0.003), steps=5, warm_up=1, batch=batch, dropout=0.3)
+    tokens, labels = ensemble._training_batches(runs, 4)
+    keep = ensemble._dropout_factors(runs, 4, torch.float64)
+    for e, run in enumerate(runs):
+        expected = framed.training_batch(run.seed, 4, batch)
+        assert np.array_equal(tokens[e], expected[0]) and np.array_equal(labels[e], expected[1])
+        assert np.array_equal(keep[e], plain.dropout_factors(run, 4))
+
+
+def test_step_size_far_from_zero():
+    """softplus is right on both sides of torch's usual switch to the identity at 20, and far below 0."""
+    stack = stack_of("SSM", 4)
+    for bias in (-40.0, 15.0, 25.0, 60.0):
+        flat = far_from_start(stack, 1)
+        stack.unpack(flat)["0.dt_proj.bias"][...] = bias
+        tokens, labels, _ = batch_of(RECALL, stack, 1, 2)
+        (loss,), (gradient,) = ensemble.loss_and_gradient(stack, flat, tokens, labels)
+        expected, expected_gradient = plain.loss_and_gradient(stack, flat[0], tokens[0], labels[0])
+        assert abs(loss - expected) < TOLERANCE
+        assert np.abs(gradient - expected_gradient).max() < TOLERANCE * np.abs(expected_gradient).max()
 
 
 # ---------------------------------------------------------------------------------------------------------------- errors

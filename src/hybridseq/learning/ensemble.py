@@ -5,11 +5,10 @@ matrix of the stack is a view (E, rows, columns) of it, so that a layer of all r
 one tensor (E, P), and clipping and AdamW are a few operations on (E, P) with learning rates (E, 1). A row never meets another
 row: a replica that diverges to NaN leaves the others as they are.
 
-Each replica computes what `hybridseq.learning.plain` computes, on the same batches and dropout masks, with two rearrangements:
-
-- attention and MLP of a transformer layer normalise the same x, so x is normalised once and the norms' weights are folded into
-  the matrices behind them: W (w * n + b) + c = (W diag(w)) n + (W b + c); RMSNorm and the last norm likewise;
-- queries are taken in blocks, each of which sees only the keys that the causal mask and the window leave it.
+Each replica computes what `hybridseq.learning.plain` computes, on the same batches and dropout masks, with one rearrangement.
+Attention and MLP of a transformer layer normalise the same x, so x is normalised once and the norms' weights are folded into the
+matrices behind them: W (w * n + b) + c = (W diag(w)) n + (W b + c). RMSNorm and the last norm likewise. The gradient is
+autograd's, but for the scan (`stacked_scan`); writing it out for attention and convolution too gained less than 10 %.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hybridseq.learning.batches import EVALUATION_BATCHES, Framed
+from hybridseq.learning.batches import DATA, EVALUATION_BATCHES, Framed, dropout_words
 from hybridseq.learning.modules import NORM_EPS
-from hybridseq.learning.plain import dropout_factors
 from hybridseq.learning.recipe import Outcome, Recipe, Run
 from hybridseq.learning.stack import Stack
 from hybridseq.learning.stacked_scan import StackedScan
 from hybridseq.learning.torch_settings import one_quiet_thread
+from hybridseq.rng import Generator
 
 BACKEND = "ensemble"
 LAYERS = ("TF", "SSM")
 """Layers with a stacked form."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-QUERY_BLOCK = 25
-"""Queries that are scored together; the measured optimum is flat between 20 and 34."""
+SOFTPLUS_LINEAR = 50
+"""Beyond it log(1 + exp x) equals x in both precisions; torch's own bound of 20 is 2e-9 off in float64."""
 
 Parameters = dict[str, Tensor]
 
@@ -93,7 +92,7 @@ class StackedDecoder:
         x = self._embed(p["embedding"], tokens, keep)
         for i, letters in enumerate(self.stack.layers):
             own = {name.split(".", 1)[1]: view for name, view in p.items() if name.startswith(f"{i}.")}
-            x = (self._transformer if letters == "TF" else self._mamba)(own, x, tokens.shape[1])
+            x = (self._transformer if letters == "TF" else self._mamba)(own, x)
         out = p["embedding"] if self.stack.tied else p["unembedding.weight"]
         n = F.layer_norm(x, (d,), eps=NORM_EPS)
         flat_logits = _linear(n, out * p["norm.weight"].unsqueeze(1), _product(out, p["norm.bias"]))
@@ -107,33 +106,27 @@ class StackedDecoder:
 
     # ------------------------------------------------------------------------------------------------------ transformer
 
-    def _transformer(self, p: Parameters, x: Tensor, batch: int) -> Tensor:
+    def _transformer(self, p: Parameters, x: Tensor) -> Tensor:
         """x + dense(attention(norm1 x)) + down(silu(up(norm2 x))), x (E, batch seq_len, width)."""
         n = F.layer_norm(x, (self.stack.width,), eps=NORM_EPS)
-        weights = [p["qkv.weight"] * p["norm1.weight"].unsqueeze(1), p["up.weight"] * p["norm2.weight"].unsqueeze(1)]
-        biases = [
-            p["qkv.bias"] + _product(p["qkv.weight"], p["norm1.bias"]),
-            p["up.bias"] + _product(p["up.weight"], p["norm2.bias"]),
-        ]
-        rows = p["qkv.weight"].shape[1]
-        qkv, up = _linear(n, torch.cat(weights, 1), torch.cat(biases, 1)).split([rows, 2 * self.stack.width], dim=-1)
+        qkv_map = _behind_norm(p["qkv.weight"], p["qkv.bias"], p["norm1.weight"], p["norm1.bias"])
+        up_map = _behind_norm(p["up.weight"], p["up.bias"], p["norm2.weight"], p["norm2.bias"])
+        both = _linear(n, *(torch.cat(parts, 1) for parts in zip(qkv_map, up_map, strict=True)))
+        qkv, up = both.split([p["qkv.bias"].shape[1], 2 * self.stack.width], dim=-1)
         x = x + (p["dense.bias"] + p["down.bias"]).unsqueeze(1)
-        x = torch.baddbmm(x, self._attention(qkv, batch), p["dense.weight"].mT)
+        x = torch.baddbmm(x, self._attention(qkv), p["dense.weight"].mT)
         return torch.baddbmm(x, F.silu(up), p["down.weight"].mT)
 
-    def _attention(self, qkv: Tensor, batch: int) -> Tensor:
+    def _attention(self, qkv: Tensor) -> Tensor:
         """Head outputs (E, batch seq_len, features): summed over full-width heads, side by side for split ones."""
         replicas, heads, width = len(qkv), self.stack.heads, self.stack.head_dim
-        parts = qkv.view(replicas, batch, self.seq_len, 3 * heads, width)
+        parts = qkv.view(replicas, -1, self.seq_len, 3 * heads, width)
         turned, v = self._turn(parts[..., : 2 * heads, :]), parts[..., 2 * heads :, :]
         q, k, v = (_rows_of_heads(y) for y in (turned[..., :heads, :], turned[..., heads:, :], v))
-        blocks = []
-        for start, stop, first, mask in self.query_blocks:
-            scores = torch.baddbmm(mask, q[:, start:stop], k[:, first:stop].mT, alpha=width**-0.5)
-            blocks.append(torch.bmm(torch.softmax(scores, -1), v[:, first:stop]))
-        out = torch.cat(blocks, 1).view(replicas, batch, heads, self.seq_len, width)
+        weights = torch.softmax(torch.baddbmm(self.mask, q, k.mT, alpha=width**-0.5), -1)
+        out = torch.bmm(weights, v).view(replicas, -1, heads, self.seq_len, width)
         if self.stack.head_width == "full":
-            return out.sum(2).view(replicas, -1, width) if heads > 1 else out.view(replicas, -1, width)
+            return (out.sum(2) if heads > 1 else out).view(replicas, -1, width)
         return out.transpose(2, 3).reshape(replicas, -1, heads * width)
 
     def _turn(self, y: Tensor) -> Tensor:
@@ -153,39 +146,41 @@ class StackedDecoder:
         return cos.unsqueeze(1), sin.unsqueeze(1)
 
     @cached_property
-    def query_blocks(self) -> list[tuple[int, int, int, Tensor]]:
-        """(start, stop, first key, mask): queries start..stop-1 see keys first..stop-1 where the mask is 0, else -inf."""
-        found = []
-        reach = self.stack.window or self.seq_len
-        for start in range(0, self.seq_len, QUERY_BLOCK):
-            stop = min(start + QUERY_BLOCK, self.seq_len)
-            first = max(0, start - reach + 1)
-            age = torch.arange(start, stop)[:, None] - torch.arange(first, stop)
-            hidden = (age < 0) | (age >= reach)
-            found.append((start, stop, first, torch.zeros(age.shape, dtype=self.torch_dtype).masked_fill(hidden, -torch.inf)))
-        return found
+    def mask(self) -> Tensor:
+        """(seq_len, seq_len): 0 where a query (row) sees a key (column): itself, and what the window leaves before it. Else -inf."""
+        age = torch.arange(self.seq_len)[:, None] - torch.arange(self.seq_len)
+        hidden = (age < 0) | (age >= (self.stack.window or self.seq_len))
+        return torch.zeros(age.shape, dtype=self.torch_dtype).masked_fill(hidden, -torch.inf)
 
     # ------------------------------------------------------------------------------------------------------------ mamba
 
-    def _mamba(self, p: Parameters, x: Tensor, batch: int) -> Tensor:
+    def _mamba(self, p: Parameters, x: Tensor) -> Tensor:
         """x + out_proj(y silu(z)), y the gated selective scan; x (E, batch seq_len, width)."""
-        replicas, channels, rank, n = len(x), self.stack.channels, self.stack.dt_rank, self.stack.state_dim
+        channels, rank, n = self.stack.channels, self.stack.dt_rank, self.stack.state_dim
         normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + NORM_EPS)
         u, z = torch.bmm(normed, (p["in_proj.weight"] * p["norm.weight"].unsqueeze(1)).mT).split(channels, dim=-1)
         if self.stack.convolution:
-            u = F.silu(_convolve(u.unflatten(1, (batch, -1)), p["conv.weight"], p["conv.bias"])).flatten(1, 2)
+            u = F.silu(_convolve(self._by_time(u), p["conv.weight"], p["conv.bias"])).flatten(1, 2)
         low, b, c = torch.bmm(u, p["x_proj.weight"].mT).split([rank, n, n], dim=-1)
-        delta = _softplus(_linear(low, p["dt_proj.weight"], p["dt_proj.bias"]))
-        by_time = [y.reshape(replicas, batch, self.seq_len, -1) for y in (delta, u, b, c)]
+        delta = F.softplus(_linear(low, p["dt_proj.weight"], p["dt_proj.bias"]), threshold=SOFTPLUS_LINEAR)
         a = -p["A_log"].exp().mT.contiguous()
-        y = StackedScan.apply(by_time[0], by_time[1], a, *by_time[2:]).view_as(u)
+        y = StackedScan.apply(self._by_time(delta), self._by_time(u), a, self._by_time(b), self._by_time(c)).flatten(1, 2)
         gated = torch.addcmul(y, u, p["D"].unsqueeze(1)) * F.silu(z)
         return torch.baddbmm(x, gated, p["out_proj.weight"].mT)
+
+    def _by_time(self, y: Tensor) -> Tensor:
+        """(E, batch seq_len, features) to (E, batch, seq_len, features)."""
+        return y.unflatten(1, (-1, self.seq_len))
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W^T + b for x (E, rows, in), weight (E, out, in), bias (E, out)."""
     return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+
+def _behind_norm(weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight and bias of W (scale * n + shift) + bias as a map of n, the normalised vector itself."""
+    return weight * scale.unsqueeze(1), bias + _product(weight, shift)
 
 
 def _product(weight: Tensor, vector: Tensor) -> Tensor:
@@ -206,11 +201,6 @@ def _convolve(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     for j in range(width):
         out = torch.addcmul(out, padded[:, :, j : j + seq_len], weight[:, None, None, :, j])
     return out
-
-
-def _softplus(x: Tensor) -> Tensor:
-    """log(1 + exp x) without torch's threshold, beyond which it returns x."""
-    return x.clamp(min=0) + (-x.abs()).exp().log1p()
 
 
 # ------------------------------------------------------------------------------------------------------------- functions
@@ -412,18 +402,33 @@ def train_together(
 def train_step(decoder: StackedDecoder, optimiser: AdamW, runs: Sequence[Run], step: int) -> np.ndarray:
     """Update number `step` of all replicas in place; their losses (E,)."""
     recipe, dtype = optimiser.recipe, decoder.torch_dtype
-    drawn = [run.task.training_batch(run.seed, step, recipe.batch) for run in runs]
-    tokens, labels = (np.stack(part) for part in zip(*drawn, strict=True))
+    tokens, labels = _training_batches(runs, step)
     _check_batch(decoder.stack, len(runs), tokens, labels)
-    keep = None
-    if recipe.dropout:
-        keep = torch.as_tensor(np.stack([dropout_factors(run, step) for run in runs])).to(dtype)
+    keep = _dropout_factors(runs, step, dtype) if recipe.dropout else None
     rows = optimiser.rows.detach().requires_grad_()
     losses = decoder.losses(rows, *_integers(tokens, labels), keep)
     (gradient,) = torch.autograd.grad(losses.sum(), rows)
     rates = torch.tensor([[recipe.learning_rate(run.learning_rate, step)] for run in runs], dtype=dtype)
     optimiser.step(gradient, rates)
     return losses.detach().numpy()
+
+
+def _training_batches(runs: Sequence[Run], step: int) -> list[np.ndarray]:
+    """Tokens and labels (E, batch, seq_len): each run's `training_batch`, framed and labelled in one call for all."""
+    framed, batch = runs[0].task, runs[0].recipe.batch
+    options = {} if framed.density is None else {"density": framed.density}
+    places = [Generator(run.seed).at(DATA, step) for run in runs]
+    content = [framed.task.sample(batch, framed.content_len, place, **options) for place in places]
+    return [rows.reshape(len(runs), batch, -1) for rows in framed.frame(np.concatenate(content))]
+
+
+def _dropout_factors(runs: Sequence[Run], step: int, dtype: torch.dtype) -> Tensor:
+    """(E, batch, seq_len, width): each run's `dropout_factors`; the words' halves are read in place, as 32-bit integers."""
+    rate, batch, width, seq_len = runs[0].recipe.dropout, runs[0].recipe.batch, runs[0].stack.width, runs[0].task.seq_len
+    words = np.stack([dropout_words(run.seed, step, seq_len, width, batch) for run in runs])
+    halves = words.astype("<u8", copy=False).view("<u4")[..., :batch]
+    kept = torch.from_numpy(halves >= np.uint32(int(rate * 2**32)))
+    return kept.movedim(-1, 1).contiguous().to(dtype).mul_(1 / (1 - rate))
 
 
 def _shared(runs: list[Run]) -> Run:
