@@ -135,6 +135,12 @@ def test_nine_n_plus_ten():
     assert not cm.check_nine_n_plus_ten(5, lambda n, m: cm.merger_states(n, m, (n + m) // 11)).passed
 
 
+def test_one_token_fewer_than_words_is_always_below_the_print():
+    assert all(cm.merger_states(n, m, n + 1) < m**n for n in range(2, 40) for m in range(2, 200))
+    check = cm.check_merger(2, 6, 3)
+    assert check.passed and check.value["most states"] <= 35 < 6**2 and check.value["right"] == 5
+
+
 def test_first_refuted_in_integers():
     for numbers in (2, 3, 9, 10, 16, 20, 64):
         first = cm.first_refuted(numbers)
