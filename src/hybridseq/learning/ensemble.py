@@ -147,7 +147,7 @@ class StackedDecoder:
 
     @cached_property
     def mask(self) -> Tensor:
-        """(seq_len, seq_len): 0 where a query (row) sees a key (column): itself, and what the window leaves before it. Else -inf."""
+        """(seq_len, seq_len): 0 where a query (row) sees a key (column), itself and the window before it; else -inf."""
         age = torch.arange(self.seq_len)[:, None] - torch.arange(self.seq_len)
         hidden = (age < 0) | (age >= (self.stack.window or self.seq_len))
         return torch.zeros(age.shape, dtype=self.torch_dtype).masked_fill(hidden, -torch.inf)
