@@ -61,6 +61,8 @@ def test_a_sweep_trains_every_cell_once_and_tells_what_it_wrote(execute, formula
     manifest = folder.manifest()
     assert manifest["complete"] is True
     assert manifest["cells"] == {"done": 36, "of": 36}
+    (session,) = manifest["sessions"]
+    assert (session["jobs"], session["trained"], session["machine"]) == (1, 36, 0)
     assert manifest["config"]["rule"] == "mean accuracy"
 
 
@@ -74,11 +76,11 @@ def test_the_order_is_the_declared_one(execute, formula_train):
 
 def test_a_second_run_trains_nothing(execute, formula_train, folder):
     execute().run()
-    before = folder.runs.read_bytes()
+    before = folder.runs.read_bytes(), folder.manifest_path.read_bytes()
     train, asked = counting(formula_train)
-    summary = execute(train=train).run()
+    summary = execute(train=train, command="hybridseq sweep small --jobs 3").run()
     assert (summary.done, summary.trained, asked) == (36, 0, [])
-    assert folder.runs.read_bytes() == before
+    assert (folder.runs.read_bytes(), folder.manifest_path.read_bytes()) == before
 
 
 def test_the_representative_is_kept_and_was_trained_twice(execute, folder):
@@ -332,8 +334,7 @@ def test_a_kill_loses_no_finished_cell(start, folder, execute):
     assert len(rows_from_csv(folder.runs.read_text())) == 36
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2)])
 def test_an_interrupt_ends_soon_and_writes_what_is_finished(start, folder, number, jobs):
     process = start(0.3, jobs)
     wait_for_cells(folder, 3)

@@ -184,6 +184,18 @@ def test_the_manifest_says_what_is_missing_and_how_to_finish(small_sweep, rows, 
     assert len(whole["machines"]) == 1
 
 
+def test_the_manifest_keeps_the_calls_that_trained_and_their_machines(small_sweep, rows, code_of):
+    status = Status(small_sweep(), rows, code_of)
+    first = {"began": "2026-01-01T00:00:00+00:00", "minutes": 1.0, "jobs": 2, "cluster": False, "trained": 3}
+    early = make_manifest(status, "x", {"machines": [{"cpu": "abacus"}], "sessions": []}, first)
+    later = make_manifest(status, "x", early, first | {"minutes": 2.0, "trained": 5})
+    assert later["sessions"] == [first | {"minutes": 2.0, "trained": 5, "machine": 1}]
+    second = first | {"began": "2026-01-02T00:00:00+00:00"}
+    assert [s["began"][:10] for s in make_manifest(status, "x", later, second)["sessions"]] == ["2026-01-01", "2026-01-02"]
+    assert make_manifest(status, "x", later, second | {"trained": 0})["sessions"] == later["sessions"]
+    assert later["machines"][0] == {"cpu": "abacus"}
+
+
 def test_reading_leaves_stale_rows_out_and_says_so(folder, small_sweep, rows, code_of):
     folder.write([replace(rows[0], code="0ther0000000"), *rows[1:]], {"format": FORMAT, "config": {"name": "small"}})
     found = read_results(small_sweep(), folder.path.parent, code_of)

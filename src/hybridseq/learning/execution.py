@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 from itertools import groupby
@@ -279,6 +280,7 @@ class Execution:
         self._report = report or (lambda event, info: None)
         self._backend = backend
         self._interrupts = _Interrupts()
+        self._began = datetime.now(UTC)
         self._renewed: list[dict[str, Any]] = []
 
     # what a person asks for
@@ -399,10 +401,18 @@ class Execution:
         return remaining(self.status, self.points, self.roles, self.pace) / self.workers.jobs
 
     def _write(self) -> None:
-        manifest = make_manifest(self.status, self.command, self.folder.manifest(), {"renewed": self._renewed})
+        previous = self.folder.manifest()
+        manifest = make_manifest(self.status, self.command, previous, self._session(), self._renewed)
+        if {**manifest, "command": ""} == {**previous, "command": ""}:
+            manifest = previous  # a call that found nothing to do leaves the file as it is
         self._renewed = []
         with self._interrupts.held():
             self.folder.write(self.folder.rows(), manifest)
+
+    def _session(self) -> dict[str, Any]:
+        minutes = (datetime.now(UTC) - self._began).total_seconds() / 60
+        return {"began": self._began.isoformat(timespec="seconds"), "minutes": round(minutes, 1), "jobs": self.workers.jobs,
+                "cluster": bool(self.workers.cluster), "trained": self.summary.trained}
 
     # the representative run
 

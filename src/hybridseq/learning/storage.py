@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridseq.evidence.provenance import Manifest, machine, write_atomically
+from hybridseq.evidence.provenance import Manifest, write_atomically
 from hybridseq.learning.sources import code_hash, sources
 from hybridseq.learning.stack import Stack
 from hybridseq.learning.sweep import ROLES, CodeOf, Row, Status, Sweep
@@ -249,10 +249,14 @@ def _holder(path: Path) -> str:
 # ----------------------------------------------------------------------------------------------------------------- manifest
 
 
-def make_manifest(status: Status, command: str, previous: dict[str, Any], extra: dict[str, Any] | None = None) -> dict[str, Any]:
+def make_manifest(
+    status: Status, command: str, previous: dict[str, Any], session: dict[str, Any] | None = None,
+    renewed: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:  # fmt: skip
     """What manifest.json says about the rows that count.
 
-    `previous` is the manifest before; the machines and renewals it names are kept.
+    `previous` is the manifest before; the machines, sessions and renewals it names are kept. `session` is the call that writes:
+    began, minutes, jobs, trained; it replaces the one that began at the same time.
     """
     sweep, rows = status.sweep, status.current
     backends = sorted({row.backend for row in rows})
@@ -264,12 +268,17 @@ def make_manifest(status: Status, command: str, previous: dict[str, Any], extra:
             except ValueError:
                 continue
     manifest = Manifest(command, sweep.config, sweep.seeds, dict(sorted(files.items())), sweep.rule).as_dict()
-    machines = [m for m in previous.get("machines", []) if m != machine()]
-    manifest.pop("machine")
+    here = manifest.pop("machine")
+    machines = previous.get("machines", [])
+    machines = machines if here in machines else [*machines, here]
+    sessions = [s for s in previous.get("sessions", []) if session is None or s["began"] != session["began"]]
+    if session and session["trained"]:
+        sessions.append(session | {"machine": machines.index(here)})
     return {
         "format": FORMAT,
         **manifest,
-        "machines": [*machines, machine()],
+        "machines": machines,
+        "sessions": sessions,
         "complete": status.complete,
         "cells": {"done": status.done, "of": sweep.size},
         "missing": _missing(status),
@@ -278,8 +287,7 @@ def make_manifest(status: Status, command: str, previous: dict[str, Any], extra:
         "chosen": {point.label: status.chosen(point) for point in sweep.points},
         "code": {backend: sorted({row.code for row in rows if row.backend == backend}) for backend in backends},
         "core_minutes": round(sum(row.seconds for row in rows) / 60, 1),
-        "updated": datetime.now(UTC).isoformat(timespec="seconds"),
-        "renewed": [*previous.get("renewed", []), *(extra or {}).get("renewed", [])],
+        "renewed": [*previous.get("renewed", []), *renewed],
     }
 
 
