@@ -411,7 +411,7 @@ class Execution:
 
     def _session(self) -> dict[str, Any]:
         minutes = (datetime.now(UTC) - self._began).total_seconds() / 60
-        return {"began": self._began.isoformat(timespec="seconds"), "minutes": round(minutes, 1), "jobs": self.workers.jobs,
+        return {"began": self._began.isoformat(timespec="milliseconds"), "minutes": round(minutes, 1), "jobs": self.workers.jobs,
                 "cluster": bool(self.workers.cluster), "trained": self.summary.trained}
 
     # the representative run

@@ -271,9 +271,10 @@ def make_manifest(
     here = manifest.pop("machine")
     machines = previous.get("machines", [])
     machines = machines if here in machines else [*machines, here]
-    sessions = [s for s in previous.get("sessions", []) if session is None or s["began"] != session["began"]]
+    sessions = previous.get("sessions", [])
     if session and session["trained"]:
-        sessions.append(session | {"machine": machines.index(here)})
+        others = [s for s in sessions if s["began"] != session["began"]]
+        sessions = [*others, session | {"machine": machines.index(here)}]
     return {
         "format": FORMAT,
         **manifest,
