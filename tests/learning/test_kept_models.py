@@ -1,4 +1,4 @@
-"""Kept runs: the best reported run of a point, its parameters as plain text, and what is said when there is none."""
+"""Kept runs: the best run of a point, its parameters as plain text, and what is said when there is none."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ def root(tmp_path, small_sweep, formula_train, code_of, monkeypatch):
     return tmp_path
 
 
-def test_the_best_reported_run_is_kept(root):
+def test_the_best_run_is_kept(root):
     path = kept_models.keep("small", "TF-TF-8", root)
     assert path == root / "small-models" / "TF-TF-8.json"
     found = kept_models.kept("small", "TF-TF-8", root)
-    assert found.row.role == "report" and found.row.seed == 100
+    assert found.row.role == "select" and found.row.seed == 0 and found.row.learning_rate == 0.01
     assert found.stack.name == "TF-TF" and found.stack.width == 8
-    np.testing.assert_array_equal(found.parameters, found.stack.initial(100).astype(np.float32))
+    np.testing.assert_array_equal(found.parameters, found.stack.initial(0).astype(np.float32))
     assert '"same": true' in path.read_text()
 
 
@@ -39,6 +39,6 @@ def test_what_is_missing_comes_with_its_command(root):
         kept_models.keep("small", "TF-TF-9", root)
 
 
-def test_no_reported_run(tmp_path, small_sweep, code_of):
+def test_no_run(tmp_path, small_sweep, code_of):
     with pytest.raises(ValueError, match="hybridseq sweep small"):
         kept_models.best_row(read_results(small_sweep(), tmp_path, code_of), "TF-TF-4")

@@ -32,7 +32,7 @@ class PairInduction:
         first, second = out.chunk(2, dim=-1)
         q, k = torch.cat([one, first], dim=-1), torch.cat([first, second], dim=-1)
         match = (torch.einsum("bqd,bkd->bqk", q, k) > 1.5).numpy() & np.tril(np.ones((tokens.shape[1],) * 2, dtype=bool))
-        match[:, :, :4] = False
+        match[:, :, : FRAMED.content.start + 3] = False
         length = tokens.shape[1]
         places = match.argmax(-1) if self.copies == "oldest" else length - 1 - match[..., ::-1].argmax(-1)
         answer = np.where(match.any(-1), np.take_along_axis(tokens.numpy(), places, axis=1), FRAMED.end)

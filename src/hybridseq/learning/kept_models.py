@@ -5,8 +5,8 @@ in `book/results/<sweep>-models/<label>.json`, in the form of representative.jso
 
     python -m hybridseq.learning.kept_models b-fig-6 SSM-TF-8 SSM-TF-24 TF-TF-24
 
-keeps, of each point, the reported run with the highest accuracy: a model that is opened to see how it solves the task has to
-solve it. The file says which run it is, and whether training it again gave the same numbers.
+keeps, of each point, the run with the highest accuracy, at whatever learning rate: a model that is opened to see how it solves
+the task has to solve it. The file says which run it is, and whether training it again gave the same numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hybridseq.learning.storage import (
     representative_to_json,
     results_root,
 )
-from hybridseq.learning.sweep import Row
+from hybridseq.learning.sweep import ROLES, Row
 
 __all__ = ["best_row", "keep", "kept", "path_of"]
 
@@ -36,14 +36,15 @@ def path_of(sweep: str, label: str, root: Path | str | None = None) -> Path:
 
 
 def best_row(results: Results, label: str) -> Row:
-    """The reported run of a point with the highest accuracy, of equal ones the smallest seed.
+    """The run of a point with the highest accuracy, whatever its role and rate; of equal ones the smallest seed.
 
     Raises:
-        ValueError: no such point, or no reported run of it yet.
+        ValueError: no such point, or no run of it yet.
     """
-    rows = results.status.rows(results.sweep.point(label), "report")
+    point = results.sweep.point(label)
+    rows = [row for role in ROLES for row in results.status.rows(point, role)]
     if not rows:
-        raise ValueError(f"label={label!r}: has no reported run yet; `hybridseq sweep {results.sweep.name}` trains them")
+        raise ValueError(f"label={label!r}: has no run yet; `hybridseq sweep {results.sweep.name}` trains them")
     return max(rows, key=lambda row: (row.accuracy, -row.seed))
 
 
@@ -51,7 +52,7 @@ def keep(sweep: str, label: str, root: Path | str | None = None) -> Path:
     """Train a point's best run once more and keep its parameters; returns the file.
 
     Raises:
-        ValueError: an unknown sweep or point, no reported run, a trainer that is not here.
+        ValueError: an unknown sweep or point, no run of it, a trainer that is not here.
     """
     results = read_results(catalogue.find(sweep), root)
     row = best_row(results, label)
