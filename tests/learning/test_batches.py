@@ -18,9 +18,9 @@ from hybridseq.tasks.recall_with_decoding import RecallWithDecoding
 from hybridseq.tasks.selective_copying import SelectiveCopying
 
 MASK = (1 << 64) - 1
-RECALL = Framed(MultiKeyRecall(8, 2, skip_first=True))
-PREVIOUS = Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5))
-CURRENT = Framed(SelectiveCopying(5, 26, count_from="current", first_number=5))
+RECALL = Framed(MultiKeyRecall(8, 2, skip_first=True), marked=True)
+PREVIOUS = Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5), marked=True)
+CURRENT = Framed(SelectiveCopying(5, 26, count_from="current", first_number=5), marked=True)
 TASKS = [RECALL, PREVIOUS, CURRENT]
 
 
@@ -77,6 +77,17 @@ def test_evaluation_content_bit_for_bit(index):
         assert copying[row].tolist() == [31, *copying_content(2**31, 3, index, row, 98), 32]
 
 
+def test_unmarked_rows_are_content_from_end_to_end():
+    """What the released generator trains on; the draws are keyed by row and position in the content, 100 of them."""
+    tokens, labels = Framed(RECALL.task).training_batch(0, 3)
+    for row in range(8):
+        assert tokens[row].tolist() == recall_content(0, 1, 3, row, 100)
+    assert np.array_equal(labels, RECALL.task.solve(tokens))
+    short, masked = Framed(RECALL.task, content_len=97).evaluation_batch(5)
+    assert (short[:, 97:] == 10).all() and (masked[:, 97:] == MASKED).all()
+    assert short[3, :97].tolist() == recall_content(2**31, 3, 5, 3, 97)
+
+
 def test_first_tokens_written_down():
     """Numbers that a generator in another language can be held against; from the oracle above, seed 0, step 0, row 0."""
     assert RECALL.training_batch(0, 0)[0][0, :9].tolist() == FIRST_RECALL
@@ -110,7 +121,7 @@ def test_steps_seeds_and_streams_differ(framed):
 # frame and labels ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("framed", [*TASKS, Framed(RecallWithDecoding(32))], ids=ident)
+@pytest.mark.parametrize("framed", [*TASKS, Framed(RecallWithDecoding(32), marked=True)], ids=ident)
 def test_labels_equal_the_slow_solver_label_by_label(framed):
     for step in range(12):
         tokens, labels = framed.training_batch(2, step)
@@ -122,7 +133,7 @@ def test_labels_equal_the_slow_solver_label_by_label(framed):
 @given(st.integers(3, 40), st.data())
 def test_the_frame(seq_len, data):
     content_len = data.draw(st.integers(1, seq_len - 2))
-    framed = Framed(RECALL.task, seq_len=seq_len, content_len=content_len)
+    framed = Framed(RECALL.task, seq_len=seq_len, content_len=content_len, marked=True)
     tokens, labels = framed.training_batch(data.draw(st.integers(0, 2**32)), 0, batch=3)
     assert tokens.shape == labels.shape == (3, seq_len)
     assert (tokens[:, 0] == 8).all() and (tokens[:, content_len + 1] == 9).all() and (tokens[:, content_len + 2 :] == 10).all()
@@ -133,7 +144,7 @@ def test_the_frame(seq_len, data):
 @pytest.mark.parametrize("framed", TASKS, ids=ident)
 def test_padding_and_later_tokens_change_no_label(framed):
     tokens, labels = framed.training_batch(0, 0)
-    padded = Framed(framed.task, content_len=97)
+    padded = Framed(framed.task, content_len=97, marked=True)
     shorter, fewer = padded.frame(tokens[:, 1:98])
     assert np.array_equal(fewer[:, :98], labels[:, :98]) and np.array_equal(shorter[:, :98], tokens[:, :98])
     assert (shorter[:, 98:] == [padded.end, padded.null]).all()
@@ -152,8 +163,8 @@ def test_share_of_valid_positions_follows_from_the_task():
     expected = sum((1 - 0.8**i) * np.mean([n < i for n in range(5, 10)]) for i in range(1, 99)) / 98
     valid = [PREVIOUS.evaluation_batch(b)[1][:, 1:99] != MASKED for b in range(EVALUATION_BATCHES)]
     assert abs(np.mean(valid) - expected) < 0.003
-    longer = Framed(RECALL.task, seq_len=102)
-    assert abs(np.mean([longer.evaluation_batch(b)[1][:, 1:101] >= 0 for b in range(EVALUATION_BATCHES)]) - 0.477) < 0.006
+    unmarked = Framed(RECALL.task)
+    assert abs(np.mean([unmarked.evaluation_batch(b)[1] >= 0 for b in range(EVALUATION_BATCHES)]) - 0.477) < 0.006
 
 
 def test_a_fifth_of_the_copying_labels_are_numbers():
@@ -200,16 +211,17 @@ def test_dropout_rates():
 
 def test_names_sizes_and_config():
     assert RECALL.vocab_size == 11 and PREVIOUS.vocab_size == 34  # as the published parameter counts require
-    assert RECALL.name == "multi-key-recall-8-2-true"
-    assert PREVIOUS.name == "selective-copying-5-26-previous-5"
+    assert RECALL.name == "multi-key-recall-8-2-true-marked=true"
+    assert Framed(RECALL.task).name == "multi-key-recall-8-2-true" and Framed(RECALL.task).content_len == 100
+    assert Framed(PREVIOUS.task).name == "selective-copying-5-26-previous-5"
     assert Framed(PREVIOUS.task, content_len=97, density=0.5).name.endswith("-content_len=97-density=0.5")
     assert RECALL.config == {
         "task": "MultiKeyRecall", "num_words": 8, "key_len": 2, "skip_first": True,
-        "seq_len": 100, "content_len": 98, "density": None,
+        "seq_len": 100, "content_len": 98, "density": None, "marked": True,
     }  # fmt: skip
     assert PREVIOUS.config["density"] == 0.2 and PREVIOUS.config["count_from"] == "previous"
-    assert Framed(MultiKeyRecall(np.int64(8), 2, skip_first=True)).config == RECALL.config
-    assert Framed(PREVIOUS.task, density=0.2, content_len=98) == PREVIOUS
+    assert Framed(MultiKeyRecall(np.int64(8), 2, skip_first=True), marked=True).config == RECALL.config
+    assert Framed(PREVIOUS.task, density=0.2, content_len=98, marked=True) == PREVIOUS
     assert len({hash(framed) for framed in TASKS}) == 3
     assert RECALL.text([8, 0, 9, 10]) == "BEGIN a END NULL"
 
@@ -221,7 +233,9 @@ def test_names_sizes_and_config():
         (lambda: Framed(MultiKeyRecall), "task"),
         (lambda: Framed(RECALL.task, seq_len=2), "seq_len"),
         (lambda: Framed(RECALL.task, seq_len=100.0), "seq_len"),
-        (lambda: Framed(RECALL.task, content_len=99), "content_len"),
+        (lambda: Framed(RECALL.task, content_len=99, marked=True), "content_len"),
+        (lambda: Framed(RECALL.task, content_len=101), "content_len"),
+        (lambda: Framed(RECALL.task, marked=1), "marked"),
         (lambda: Framed(RECALL.task, content_len=0), "content_len"),
         (lambda: Framed(RECALL.task, density=0.2), "density"),
         (lambda: Framed(PREVIOUS.task, density=1.2), "density"),

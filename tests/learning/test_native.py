@@ -26,9 +26,12 @@ needs_native = pytest.mark.skipif(not native.available("float64"), reason=native
 RECALL = MultiKeyRecall(8, 2, skip_first=True)
 TASKS = {
     "recall": Framed(RECALL),
+    "recall, marked": Framed(RECALL, marked=True),
+    "recall, all keys, marked": Framed(MultiKeyRecall(3, 3, skip_first=False), seq_len=37, marked=True),
     "recall, all keys": Framed(MultiKeyRecall(3, 3, skip_first=False), seq_len=37),
     "recall, single tokens": Framed(MultiKeyRecall(5, 1, skip_first=True), seq_len=24, content_len=10),
     "copying, previous": Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5)),
+    "copying, marked": Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5), content_len=60, marked=True),
     "copying, current": Framed(SelectiveCopying(5, 26, count_from="current", first_number=5)),
     "copying, denser": Framed(SelectiveCopying(2, 3, count_from="current"), seq_len=31, content_len=20, density=0.4),
 }

@@ -2,10 +2,12 @@
 
 A row of `seq_len` tokens is
 
-    BEGIN, content (content_len tokens of the task), END, NULL, NULL, ...
+    content (content_len tokens of the task), NULL, NULL, ...                    marked=False
+    BEGIN, content, END, NULL, NULL, ...                                         marked=True
 
 and carries the task's labels at its content, -1 (masked) elsewhere. Label i belongs to the prediction *at* row position i; it is
-no shifted copy of the tokens.
+no shifted copy of the tokens. The generator that was released for paper B's small models trains on 100 tokens of content without
+markers, although its vocabulary has them (and so do the published parameter counts); the choice moves curves, so it is an argument.
 
 **The order of draws.** Everything random comes from `rng.Generator(seed)`, whose words are pure functions of a place:
 word(a, b, ..., j) = mix(... mix(mix(mix(seed) + a) + b) ... + j) modulo 2^64. The places are
@@ -73,20 +75,21 @@ _DENSITY = {SelectiveCopying: 0.2}
 
 @dataclass(frozen=True)
 class Framed:
-    """A task in rows of one length, with its three frame tokens.
+    """A task in rows of one length, with two markers and padding.
 
     Args:
         task: a frozen dataclass with `vocab_size`, `vocabulary`, `sample(num, seq_len, generator)` and `labels(tokens)`.
-        seq_len: tokens in a row, the frame counted; at least 3.
-        content_len: tokens of the task in a row, 1 to seq_len - 2; None fills the row.
+        seq_len: tokens in a row, markers counted; at least 3.
+        content_len: tokens of the task in a row, 1 to seq_len (seq_len - 2 between markers); None fills the row.
         density: handed to `task.sample`, where that takes one. None: 0.2 for selective copying, else the task's own default.
+        marked: BEGIN opens a row and END closes its content. The vocabulary has both tokens either way.
 
     Raises:
         ValueError: lengths out of range, a density for a task without one or outside [0, 1], an object that is no task.
 
     Example:
         >>> from hybridseq.tasks.selective_copying import SelectiveCopying
-        >>> framed = Framed(SelectiveCopying(2, 2, count_from="current"), seq_len=7, content_len=4)
+        >>> framed = Framed(SelectiveCopying(2, 2, count_from="current"), seq_len=7, content_len=4, marked=True)
         >>> tokens, labels = framed.frame([[2, 1, 3, 3]])
         >>> framed.text(tokens[0]), labels.tolist()
         ('BEGIN a #2 b b END NULL', [[-1, -1, 2, 1, 3, -1, -1]])
@@ -96,13 +99,16 @@ class Framed:
     seq_len: int = 100
     content_len: int | None = None
     density: float | None = None
+    marked: bool = False
 
     def __post_init__(self):
         _check_task(self.task)
         _check_integer("seq_len", self.seq_len, 3)
+        if not isinstance(self.marked, bool):
+            raise ValueError(f"marked must be True or False, got {self.marked!r}")
         if self.content_len is None:
-            object.__setattr__(self, "content_len", self.seq_len - 2)
-        _check_integer("content_len", self.content_len, 1, self.seq_len - 2)
+            object.__setattr__(self, "content_len", self._longest)
+        _check_integer("content_len", self.content_len, 1, self._longest)
         if self.density is None:
             object.__setattr__(self, "density", _DENSITY.get(type(self.task)))
         elif "density" not in signature(self.task.sample).parameters:
@@ -111,18 +117,22 @@ class Framed:
             raise ValueError(f"density must lie in [0, 1], got {self.density!r}")
 
     @property
+    def _longest(self) -> int:
+        return self.seq_len - 2 * self.marked
+
+    @property
     def vocab_size(self) -> int:
-        """The task's tokens and the three of the frame."""
+        """The task's tokens, the two markers and the padding."""
         return self.task.vocab_size + 3
 
     @property
     def begin(self) -> int:
-        """Id of the token that opens a row."""
+        """Id of the token that opens a marked row."""
         return self.task.vocab_size
 
     @property
     def end(self) -> int:
-        """Id of the token behind the content."""
+        """Id of the token behind the content of a marked row."""
         return self.task.vocab_size + 1
 
     @property
@@ -138,7 +148,7 @@ class Framed:
     @property
     def content(self) -> slice:
         """Where the content stands in a row."""
-        return slice(1, 1 + self.content_len)
+        return slice(int(self.marked), int(self.marked) + self.content_len)
 
     def text(self, tokens) -> str:
         """One row as token names."""
@@ -154,13 +164,13 @@ class Framed:
         """
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(self.task).__name__)
         parts = [kind, *map(str, asdict(self.task).values())]
-        usual = {"seq_len": 100, "content_len": self.seq_len - 2, "density": _DENSITY.get(type(self.task))}
+        usual = {"seq_len": 100, "content_len": self._longest, "density": _DENSITY.get(type(self.task)), "marked": False}
         parts += [f"{key}={getattr(self, key)}" for key, value in usual.items() if getattr(self, key) != value]
         return "-".join(parts).lower()
 
     @property
     def config(self) -> dict:
-        """Everything that decides the rows, as plain values: task, its numbers, lengths, density."""
+        """Everything that decides the rows, as plain values: task, its numbers, lengths, density, markers."""
         numbers = {key: _plain(value) for key, value in asdict(self.task).items()}
         return {
             "task": type(self.task).__name__,
@@ -168,6 +178,7 @@ class Framed:
             "seq_len": int(self.seq_len),
             "content_len": int(self.content_len),
             "density": None if self.density is None else float(self.density),
+            "marked": self.marked,
         }
 
     # ---------------------------------------------------------------------------------------------------------- batches
@@ -178,9 +189,9 @@ class Framed:
         if content.ndim != 2 or content.shape[1] != self.content_len:
             raise ValueError(f"content: needs shape (num, {self.content_len}), got {content.shape}")
         tokens = np.full((len(content), self.seq_len), self.null, dtype=np.int64)
-        tokens[:, 0] = self.begin
         tokens[:, self.content] = content
-        tokens[:, self.content.stop] = self.end
+        if self.marked:
+            tokens[:, 0], tokens[:, self.content.stop] = self.begin, self.end
         labels = np.full(tokens.shape, MASKED, dtype=np.int64)
         labels[:, self.content] = self.task.labels(content)
         return tokens, labels

@@ -1,7 +1,7 @@
 /* Causal softmax attention of one head, with a window, forward and backward.
 
-   Rows q, k, v are [head_dim][len]. Queries go in blocks of four, i = first .. first + 3, against the keys j = low .. first + 3 that
-   at least one of them sees. A block keeps e = exp(score - largest score) unnormalised, 4 numbers for each j, and 1 / sum.
+   Rows q, k, v are [head_dim][len]. Queries go in blocks of four, i = first .. first + 3, against the keys j = low .. first + 3
+   that at least one of them sees. A block keeps e = exp(score - largest score) unnormalised, 4 numbers for each j, and 1 / sum.
    q comes multiplied by log2(e) / sqrt(head_dim), so that exp is a power of two. */
 
 #ifndef HYBRIDSEQ_ATTENTION_H
@@ -96,7 +96,8 @@ INLINE void hide(int first, int low, int window, v8 *block, v8 value) {
 }
 
 /* out[c] (+)= sum_j softmax_j(q . k_j) v_j. memory: attention_size() numbers that backward reads. */
-static void attention_forward(int len, int dim, int window, const v8 *q, const v8 *k, const v8 *v, v8 *memory, v8 *out, int mode) {
+static void attention_forward(int len, int dim, int window, const v8 *q, const v8 *k, const v8 *v, v8 *memory, v8 *out,
+                              int mode) {
     v8 *inverse = memory, *block = memory + len;
     for (int first = 0; first < len; first += BLOCK) {
         int low = first_key(first, window), count = first + BLOCK - low;

@@ -13,7 +13,7 @@ enum { PLACE_DATA = 1, PLACE_DROPOUT = 2, PLACE_EVALUATION = 3 };
 
 typedef struct {
     int32_t kind, num_numbers, num_words, current, first_number, key_len, skip_first; /* current: count_from == "current" */
-    int32_t seq_len, content_len;
+    int32_t seq_len, content_len, marked; /* marked: BEGIN and END around the content */
     double density; /* of number tokens; negative: every token equally likely */
 } Task;
 
@@ -61,16 +61,15 @@ static void recall_content(const Task *task, uint64_t key, int row, int32_t *x, 
     }
 }
 
-/* Rows BEGIN, content, END, NULL ... and labels, [8][seq_len]. */
+/* Rows of content, NULL ... or BEGIN, content, END, NULL ... and labels, [8][seq_len]. */
 static void draw_batch(const Task *task, uint64_t key, int32_t *tokens, int32_t *labels, int64_t *ends) {
     int begin = task->kind == COPYING ? task->num_numbers + task->num_words : task->num_words;
     for (int row = 0; row < LANES; row++) {
         int32_t *x = tokens + row * task->seq_len, *label = labels + row * task->seq_len;
         for (int i = 0; i < task->seq_len; i++) x[i] = begin + 2, label[i] = MASKED;
-        x[0] = begin;
-        x[task->content_len + 1] = begin + 1;
-        if (task->kind == COPYING) copying_content(task, key, row, x + 1, label + 1);
-        else recall_content(task, key, row, x + 1, label + 1, ends);
+        if (task->marked) x[0] = begin, x[task->content_len + 1] = begin + 1, x++, label++;
+        if (task->kind == COPYING) copying_content(task, key, row, x, label);
+        else recall_content(task, key, row, x, label, ends);
     }
 }
 
@@ -78,8 +77,8 @@ static void draw_batch(const Task *task, uint64_t key, int32_t *tokens, int32_t 
 static void draw_dropout(uint64_t key, double rate, int seq_len, int len, int width, v8 *keep) {
     const uint64_t below = (uint64_t)(rate * 4294967296.0);
     const real kept = (real)(1 / (1 - rate));
-    for (int t = 0; t < seq_len; t++)
-        for (int c = 0; c < width; c++)
+    for (int c = 0; c < width; c++)
+        for (int t = 0; t < seq_len; t++)
             for (int pair = 0; pair < LANES / 2; pair++) {
                 uint64_t w = mix(key + (uint64_t)(t * width + c) * (LANES / 2) + pair);
                 real *to = (real *)(keep + c * len + t) + 2 * pair;

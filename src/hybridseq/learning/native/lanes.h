@@ -53,12 +53,15 @@ INLINE real sum_lanes(v8 x) {
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-/* to[k] += the sum over the lanes of x[k], k = 0..3, in the same order of additions as sum_lanes. */
+/* Sums of neighbouring lanes, of a and b in turn: a0 + a1, a2 + a3, b0 + b1, b2 + b3, and so on with lanes 4 to 7. */
+INLINE v8 add_neighbours(v8 a, v8 b) {
+    return __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
+/* to[k] += the sum over the lanes of x_k, in the order of additions of sum_lanes. */
 INLINE void add_lanes4(real *to, v8 x0, v8 x1, v8 x2, v8 x3) {
-    v8 a = __builtin_shufflevector(x0, x1, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(x0, x1, 1, 3, 9, 11, 5, 7, 13, 15);
-    v8 b = __builtin_shufflevector(x2, x3, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(x2, x3, 1, 3, 9, 11, 5, 7, 13, 15);
-    v8 c = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
-    for (int k = 0; k < 4; k++) to[k] += c[k] + c[k + 4];
+    v8 sums = add_neighbours(add_neighbours(x0, x1), add_neighbours(x2, x3));
+    for (int k = 0; k < 4; k++) to[k] += sums[k] + sums[k + 4];
 }
 
 /* 2^x. x = r + f with r whole and |f| <= 1/2: adding 1.5 * 2^(mantissa bits) leaves r in the low bits, which are

@@ -1,8 +1,8 @@
 /* The two layers, forward and backward, over one residual stream x[width][len].
 
    Every layer reads a normalised stream through one product, and adds to the stream through one product. What the backward pass
-   needs is kept in the layer's own memory; the gradient of the stream, dx, enters as that of the layer's output and leaves as that of
-   its input. */
+   needs is kept in the layer's own memory; the gradient of the stream, dx, enters as that of the layer's output and leaves as
+   that of its input. */
 
 #ifndef HYBRIDSEQ_LAYERS_H
 #define HYBRIDSEQ_LAYERS_H
@@ -38,28 +38,40 @@ static void *take(Arena *arena, int64_t bytes) {
 
 /* Parameters of a layer, in the order of the flat vector; the gradients stand in a second struct of the same shape. */
 typedef struct {
-    real *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias, *qkv, *qkv_bias, *dense, *dense_bias, *up, *up_bias, *down, *down_bias;
+    real *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
+    real *qkv, *qkv_bias, *dense, *dense_bias, *up, *up_bias, *down, *down_bias;
 } TransformerParameters;
 
 typedef struct {
     real *norm_weight, *in, *conv, *conv_bias, *x, *dt, *dt_bias, *a_log, *skip, *out;
 } MambaParameters;
 
-/* What a layer keeps. Both kinds: hat (normalised stream), scale (1 / deviation), folded weights. */
+/* What a layer keeps. Both kinds: the normalised stream (hat, scale = 1 / deviation) and folded weights; then each its rows. */
 typedef struct {
     v8 *hat, *scale;
     real *in, *in_bias, *out, *out_bias;
-    v8 *read;                                /* transformer: q, k, v (all heads each), derivative of the MLP's SiLU */
-    v8 *mixed;                               /* transformer: attention's output, then silu(up) */
-    v8 *scores;                              /* transformer: one block of attention memory a head */
-    v8 *raw, *gate_slope, *slope, *u;        /* mamba: before the convolution; SiLU' of the gate; SiLU' behind it; its output */
-    v8 *maps, *dt, *dt_slope, *y, *gate, *out_in; /* mamba: dt, B, C rows of x_proj; steps; scan's output; SiLU(z); their product */
-    v8 *pairs;                               /* mamba: B and C for the scan */
-    real *decay;                             /* mamba: A log2(e), [channels][whole pairs of states] */
+
+    v8 *read;       /* transformer: q, k, v of all heads; the derivative of the MLP's SiLU */
+    v8 *mixed;      /* transformer: attention's output, then silu(up) */
+    v8 *scores;     /* transformer: what attention remembers of each head */
+
+    v8 *raw, *u;    /* mamba: what enters the convolution, what leaves its SiLU */
+    v8 *slope;      /* mamba: that SiLU's derivative */
+    v8 *maps;       /* mamba: rows of x_proj: dt before dt_proj, B, C */
+    v8 *pairs;      /* mamba: B and C as the scan reads them */
+    v8 *dt;         /* mamba: step sizes, and their derivative by what softplus reads */
+    v8 *dt_slope;
+    v8 *before;     /* mamba: states before each piece of the scan, [channels][pieces][whole pairs] */
+    v8 *y;          /* mamba: the scan's output */
+    v8 *gate;       /* mamba: SiLU(z), and its derivative, which stands behind raw */
+    v8 *gate_slope;
+    v8 *out_in;     /* mamba: y gate */
+    real *decay;    /* mamba: A log2(e), [channels][whole pairs of states] */
+
     union {
         TransformerParameters transformer;
         MambaParameters mamba;
-    } p, g;
+    } p, g; /* parameters and their gradients */
 } Layer;
 
 /* Shared by all layers, used by one at a time. */
@@ -126,8 +138,9 @@ static void silu(int len, v8 *x, v8 *y) {
 
 /* --------------------------------------------------------------------------------------------------------------- transformer */
 
-/* Turns the first n = rotary_columns rows of a head: y_c = cos x_c + sin * (c < n - n/2 ? -x_{n/2 + c} : x_{c - (n - n/2)}), which for
-   an odd n is no rotation (as released). Backward is the transposed map. Then every row is multiplied by `factor`. */
+/* Turns the first n = rotary_columns rows of a head: with h = n / 2, y_c = cos x_c - sin x_{h + c} for c < n - h, and
+   cos x_c + sin x_{c - (n - h)} behind; for an odd n this is no rotation (as released). Backward is the transposed map. Then every
+   row is multiplied by `factor`. */
 static void rotate(const Model *m, v8 *x, real factor, int backward) {
     int n = m->rotary_columns, half = n / 2, len = m->len;
     for (int t = 0; t < len && n; t++) {
@@ -199,7 +212,8 @@ static void transformer_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
     memset(s->g_bias, 0, sizeof(real) * reads);
     outer(s->g_in, d, reads, d, s->d_read, l->hat, len);
     outer_bias(s->g_bias, reads, s->d_read, len);
-    unfold(3 * rows, d, p->norm1_weight, p->norm1_bias, p->qkv, s->g_in, s->g_bias, g->norm1_weight, g->norm1_bias, g->qkv, g->qkv_bias);
+    unfold(3 * rows, d, p->norm1_weight, p->norm1_bias, p->qkv, s->g_in, s->g_bias, g->norm1_weight, g->norm1_bias, g->qkv,
+           g->qkv_bias);
     unfold(2 * d, d, p->norm2_weight, p->norm2_bias, p->up, s->g_in + 3 * rows * d, s->g_bias + 3 * rows, g->norm2_weight,
            g->norm2_bias, g->up, g->up_bias);
     product(l->in, 1, d, d, reads, NULL, s->d_read, s->d_hat, len, ASSIGN);
@@ -260,6 +274,7 @@ static void mamba_forward(const Model *m, Layer *l, Scratch *s, v8 *x) {
     }
     const v8 *u = m->convolution ? l->u : l->raw;
     product(p->x, channels, 1, rank + 2 * n, channels, NULL, u, l->maps, len, ASSIGN);
+    int states = PAIR * pairs(n);
     pack_pairs(n, len, l->maps + rank * len, l->pairs);
     for (int k = 0; k < channels; k++) {
         v8 *dt = l->dt + k * len, *y = l->y + k * len, *x_k = s->extra;
@@ -271,7 +286,7 @@ static void mamba_forward(const Model *m, Layer *l, Scratch *s, v8 *x) {
             y[t] = p->skip[k] * uk[t];
             x_k[t] = dt[t] * uk[t];
         }
-        scan_forward(n, len, l->decay + k * PAIR * pairs(n), dt, x_k, l->pairs, y);
+        scan_forward(n, len, l->decay + k * states, dt, x_k, l->pairs, y, l->before + k * states * pieces(len));
         for (int t = 0; t < len; t++) l->out_in[k * len + t] = y[t] * gate[t];
     }
     product(p->out, channels, 1, d, channels, NULL, l->out_in, x, len, ADD);
@@ -282,42 +297,49 @@ static void mamba_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
     MambaParameters *g = &l->g.mamba;
     int d = m->width, len = m->len, channels = 2 * d, n = m->state_dim, rank = m->dt_rank, maps = rank + 2 * n;
     const v8 *u = m->convolution ? l->u : l->raw;
-    int filled = PAIR * pairs(n);
+    int states = PAIR * pairs(n);
     v8 *d_raw = s->d_read, *d_z = s->d_read + channels * len, *d_maps = s->extra, *d_pairs = d_maps + maps * len;
-    v8 *row = d_pairs + 2 * filled * len, *dy = row, *d_x = row + len, *d_dt = row + 2 * len, *xs = row + 3 * len;
+    v8 *row = d_pairs + 2 * states * len, *dy = row, *d_x = row + 2 * len, *d_dt = row + 4 * len, *xs = row + 6 * len;
     outer(g->out, channels, d, channels, dx, l->out_in, len);
     product(p->out, 1, channels, channels, d, NULL, dx, s->d_mixed, len, ASSIGN);
-    memset(d_maps, 0, sizeof(v8) * (maps + 2 * filled) * len);
-    memset(s->g_in, 0, sizeof(real) * channels * filled);
-    for (int k = 0; k < channels; k++) {
-        const v8 *d_out = s->d_mixed + k * len, *uk = u + k * len, *dt = l->dt + k * len;
-        v8 skip = all(0), bias = all(0);
-        for (int t = 0; t < len; t++) {
-            dy[t] = d_out[t] * l->gate[k * len + t];
-            d_z[k * len + t] = d_out[t] * l->y[k * len + t] * l->gate_slope[k * len + t];
-            skip += dy[t] * uk[t];
-            xs[t] = dt[t] * uk[t];
-        }
-        g->skip[k] += sum_lanes(skip);
-        scan_backward(n, len, l->decay + k * filled, dt, xs, l->pairs, dy, d_dt, d_x, d_pairs, s->g_in + k * filled, row + 4 * len);
-        v8 *du = s->d_mixed + k * len; /* over d_out, which has been read */
-        for (int t = 0; t < len; t++) {
-            d_dt[t] = (d_dt[t] * (real)LN2 + d_x[t] * uk[t]) * l->dt_slope[k * len + t];
-            du[t] = d_x[t] * dt[t] + p->skip[k] * dy[t];
-            bias += d_dt[t];
-        }
-        g->dt_bias[k] += sum_lanes(bias);
-        for (int r = 0; r < rank; r++) {
-            v8 sum = all(0);
+    memset(d_maps, 0, sizeof(v8) * (maps + 2 * states) * len);
+    memset(s->g_in, 0, sizeof(real) * channels * states);
+    for (int k = 0; k < channels; k += TWO) {
+        for (int c = k; c < k + TWO; c++) {
+            const v8 *d_out = s->d_mixed + c * len, *uk = u + c * len, *dt = l->dt + c * len;
+            v8 skip = all(0), *dyk = dy + (c - k) * len, *xk = xs + (c - k) * len;
             for (int t = 0; t < len; t++) {
-                sum += d_dt[t] * l->maps[r * len + t];
-                d_maps[r * len + t] += p->dt[k * rank + r] * d_dt[t];
+                dyk[t] = d_out[t] * l->gate[c * len + t];
+                d_z[c * len + t] = d_out[t] * l->y[c * len + t] * l->gate_slope[c * len + t];
+                skip += dyk[t] * uk[t];
+                xk[t] = dt[t] * uk[t];
             }
-            g->dt[k * rank + r] += sum_lanes(sum);
+            g->skip[c] += sum_lanes(skip);
+        }
+        scan_backward(n, len, l->decay + k * states, l->dt + k * len, xs, l->pairs, dy, d_dt, d_x, d_pairs, s->g_in + k * states,
+                      l->before + k * states * pieces(len), row + 8 * len);
+        for (int c = k; c < k + TWO; c++) {
+            const v8 *uk = u + c * len, *dt = l->dt + c * len;
+            v8 bias = all(0), *dyk = dy + (c - k) * len, *d_dtk = d_dt + (c - k) * len, *d_xk = d_x + (c - k) * len;
+            v8 *du = s->d_mixed + c * len; /* over d_out, which has been read */
+            for (int t = 0; t < len; t++) {
+                d_dtk[t] = (d_dtk[t] * (real)LN2 + d_xk[t] * uk[t]) * l->dt_slope[c * len + t];
+                du[t] = d_xk[t] * dt[t] + p->skip[c] * dyk[t];
+                bias += d_dtk[t];
+            }
+            g->dt_bias[c] += sum_lanes(bias);
+            for (int r = 0; r < rank; r++) {
+                v8 sum = all(0);
+                for (int t = 0; t < len; t++) {
+                    sum += d_dtk[t] * l->maps[r * len + t];
+                    d_maps[r * len + t] += p->dt[c * rank + r] * d_dtk[t];
+                }
+                g->dt[c * rank + r] += sum_lanes(sum);
+            }
         }
     }
     for (int k = 0; k < channels; k++)
-        for (int i = 0; i < n; i++) g->a_log[k * n + i] += s->g_in[k * filled + i] * l->decay[k * filled + i] * (real)LN2; /* A */
+        for (int i = 0; i < n; i++) g->a_log[k * n + i] += s->g_in[k * states + i] * l->decay[k * states + i] * (real)LN2; /* A */
     unpack_pairs(n, len, d_pairs, d_maps + rank * len);
     outer(g->x, channels, maps, channels, d_maps, u, len);
     product(p->x, 1, channels, channels, maps, NULL, d_maps, s->d_mixed, len, ADD);
@@ -325,7 +347,8 @@ static void mamba_backward(const Model *m, Layer *l, Scratch *s, v8 *dx) {
         v8 *duk = s->d_mixed + k * len;
         if (m->convolution) {
             for (int t = 0; t < len; t++) duk[t] *= l->slope[k * len + t];
-            convolve_backward(len, p->conv + TAPS * k, l->raw + k * len, duk, d_raw + k * len, g->conv + TAPS * k, g->conv_bias + k);
+            convolve_backward(len, p->conv + TAPS * k, l->raw + k * len, duk, d_raw + k * len, g->conv + TAPS * k,
+                              g->conv_bias + k);
         } else
             memcpy(d_raw + k * len, duk, sizeof(v8) * len);
     }

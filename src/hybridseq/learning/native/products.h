@@ -1,7 +1,8 @@
 /* The three products of a linear map y = W x + b at every position: forward, backward to x, backward to W.
 
-   Activations are x[channel][position], `len` positions (a multiple of four) of eight lanes; weights are plain numbers, broadcast.
-   Each product works on tiles of 3 x 4 sums that stay in registers: twelve accumulators, three operands, and one that passes by. */
+   Activations are x[channel][position], `len` positions (a multiple of four) of eight lanes; weights are plain numbers,
+   broadcast. Each product works on tiles of 3 x 4 sums that stay in registers: twelve accumulators, three operands, and one that
+   passes by. */
 
 #ifndef HYBRIDSEQ_PRODUCTS_H
 #define HYBRIDSEQ_PRODUCTS_H
@@ -13,8 +14,8 @@ INLINE int tile_rows(int left) { return left == 4 ? 2 : left < 3 ? left : 3; }
 
 enum { ASSIGN, ADD };
 
-INLINE void product_tile(const int rows, const real *w, long row, long column, int in, const real *b, const v8 *x, v8 *y, long len,
-                         int mode) {
+INLINE void product_tile(const int rows, const real *w, long row, long column, int in, const real *b, const v8 *x, v8 *y,
+                         long len, int mode) {
     v8 sum[3][4], weight[3];
     for (int o = 0; o < rows; o++)
         for (int k = 0; k < 4; k++) {
@@ -32,7 +33,8 @@ INLINE void product_tile(const int rows, const real *w, long row, long column, i
 
 /* y[o] = b[o] + sum_i w[o * row + i * column] x[i], or that added to y. b may be NULL. With row = 1 and column = the length of a
    row, w is read transposed. */
-static void product(const real *w, long row, long column, int out, int in, const real *b, const v8 *x, v8 *y, long len, int mode) {
+static void product(const real *w, long row, long column, int out, int in, const real *b, const v8 *x, v8 *y, long len,
+                    int mode) {
     for (long t = 0; t < len; t += 4)
         for (int o = 0, rows; o < out; o += rows) {
             const real *wo = w + o * row, *bo = b ? b + o : NULL;

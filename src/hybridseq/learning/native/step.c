@@ -1,7 +1,7 @@
 /* The native training step: one call trains one replica, from the random numbers to the parameters.
 
-   The batch is the lane: eight sequences, one v8 (lanes.h). Activations are x[channel][position], parameters one flat vector in the
-   order of hybridseq.learning.stack.Stack.shapes(); gradients and both moments of Adam have the same layout.
+   The batch is the lane: eight sequences, one v8 (lanes.h). Activations are x[channel][position], parameters one flat vector in
+   the order of hybridseq.learning.stack.Stack.shapes(); gradients and both moments of Adam have the same layout.
 
        lanes.h      v8, 2^x, logistic function, softplus, logarithm
        products.h   linear maps: forward, backward to the input, backward to the weights
@@ -99,6 +99,7 @@ static void place_layer(const Model *m, int kind, Layer *l, Arena *arena) {
     l->raw = TAKE_V8(2 * channels * len), l->gate_slope = l->raw ? l->raw + channels * len : NULL;
     l->slope = TAKE_V8(channels * len), l->u = TAKE_V8(channels * len), l->maps = TAKE_V8((m->dt_rank + 2 * n) * len);
     l->dt = TAKE_V8(channels * len), l->dt_slope = TAKE_V8(channels * len), l->y = TAKE_V8(channels * len);
+    l->before = TAKE_V8(channels * pieces(len) * PAIR * pairs(n));
     l->pairs = TAKE_V8(SLOTS * pairs(n) * len), l->gate = TAKE_V8(channels * len), l->out_in = TAKE_V8(channels * len);
 }
 
@@ -107,7 +108,7 @@ static int64_t place_net(const Model *m, Net *net, char *memory) {
     Arena place = {memory, 0}, *arena = &place;
     Layer spare = {0};
     int d = m->width, len = m->len, v = m->vocab_size, rows = m->heads * m->head_dim;
-    int reads = 0, mixed = 0, extra = 0, maps = m->dt_rank + 2 * m->state_dim, filled = PAIR * pairs(m->state_dim), g_in = 0;
+    int reads = 0, mixed = 0, extra = 0, maps = m->dt_rank + 2 * m->state_dim, states = PAIR * pairs(m->state_dim), g_in = 0;
     net->model = *m;
     net->layers = take(arena, sizeof(Layer) * m->num_layers);
     for (int i = 0; i < m->num_layers; i++) {
@@ -115,15 +116,17 @@ static int64_t place_net(const Model *m, Net *net, char *memory) {
         int transformer = m->kinds[i] == TRANSFORMER;
         reads = max_int(reads, transformer ? 3 * rows + 2 * d : 4 * d);
         mixed = max_int(mixed, transformer ? 3 * d : 2 * d);
-        extra = max_int(extra, transformer ? BLOCK * (len + m->head_dim) : (maps + 2 * filled + 8) * len);
-        g_in = max_int(g_in, transformer ? (3 * rows + 2 * d) * d : max_int(4 * d * d, 2 * d * filled));
+        extra = max_int(extra, transformer ? BLOCK * (len + m->head_dim)
+                                           : (maps + 2 * states + 4 * TWO) * len + scan_scratch(m->state_dim));
+        g_in = max_int(g_in, transformer ? (3 * rows + 2 * d) * d : max_int(4 * d * d, 2 * d * states));
     }
     net->scratch = (Scratch){TAKE_V8(reads * len), TAKE_V8(mixed * len), TAKE_V8(d * len), TAKE_V8(extra),
                              TAKE_REAL(g_in), TAKE_REAL(reads)};
     net->out = TAKE_REAL(v * d), net->out_bias = TAKE_REAL(v), net->g_out = TAKE_REAL(v * d), net->g_out_bias = TAKE_REAL(v);
     net->x = TAKE_V8(d * len), net->hat = TAKE_V8(d * len), net->scale = TAKE_V8(len), net->logits = TAKE_V8(v * len);
     net->keep = TAKE_V8(d * len);
-    net->tokens = take(arena, sizeof(int32_t) * LANES * m->seq_len), net->labels = take(arena, sizeof(int32_t) * LANES * m->seq_len);
+    net->tokens = take(arena, sizeof(int32_t) * LANES * m->seq_len);
+    net->labels = take(arena, sizeof(int32_t) * LANES * m->seq_len);
     net->lane_tokens = take(arena, sizeof(int32_t) * LANES * len), net->table = TAKE_REAL(LANES * v);
     net->ends = take(arena, sizeof(int64_t) * m->seq_len);
     return arena->used;
@@ -157,7 +160,8 @@ static void embed_backward(Net *net, const v8 *keep, v8 *dx) {
         for (int t = 0; t < m->len && keep; t++) dx[c * m->len + t] *= keep[c * m->len + t];
         memset(table, 0, sizeof(real) * LANES * m->vocab_size);
         for (int t = 0; t < m->seq_len; t++)
-            for (int lane = 0; lane < LANES; lane++) table[net->lane_tokens[t * LANES + lane] * LANES + lane] += g[t * LANES + lane];
+            for (int lane = 0; lane < LANES; lane++)
+                table[net->lane_tokens[t * LANES + lane] * LANES + lane] += g[t * LANES + lane];
         for (int v = 0; v < m->vocab_size; v++) net->g_embedding[v * m->width + c] += sum_lanes(load(table + v * LANES));
     }
 }
@@ -321,8 +325,8 @@ EXPORT void hybridseq_logits(const Model *m, real *p, const int32_t *tokens, rea
 }
 
 /* Steps first .. first + steps - 1 of a run. p, first and second moments: changed in place. losses: [steps]. g: [size]. */
-EXPORT void hybridseq_train(const Model *m, const Task *task, const Recipe *r, int64_t first, int64_t steps, real *p, real *moment1,
-                            real *moment2, real *g, double *losses, char *work) {
+EXPORT void hybridseq_train(const Model *m, const Task *task, const Recipe *r, int64_t first, int64_t steps, real *p,
+                            real *moment1, real *moment2, real *g, double *losses, char *work) {
     unsigned mode = flush_subnormals();
     Net net;
     place_net(m, &net, work);
@@ -337,10 +341,10 @@ EXPORT void hybridseq_train(const Model *m, const Task *task, const Recipe *r, i
     restore_subnormals(mode);
 }
 
-/* Adds to counts[0] the positions whose label has a strictly larger logit than every other token, to counts[1] those with a label,
-   over the held-out batches first .. first + batches - 1. A comparison with NaN is false, so NaN never scores. */
-EXPORT void hybridseq_evaluate(const Model *m, const Task *task, int64_t seed, int64_t first, int64_t batches, real *p, int64_t *counts,
-                               char *work) {
+/* Adds to counts[0] the positions whose label has a strictly larger logit than every other token, to counts[1] those with a
+   label, over the held-out batches first .. first + batches - 1. A comparison with NaN is false, so NaN never scores. */
+EXPORT void hybridseq_evaluate(const Model *m, const Task *task, int64_t seed, int64_t first, int64_t batches, real *p,
+                               int64_t *counts, char *work) {
     unsigned mode = flush_subnormals();
     Net net;
     place_net(m, &net, work);
@@ -352,7 +356,8 @@ EXPORT void hybridseq_evaluate(const Model *m, const Task *task, int64_t seed, i
             for (int t = 0; t < m->seq_len; t++) {
                 int label = net.labels[lane * m->seq_len + t], below = 0;
                 if (label < 0) continue;
-                for (int v = 0; v < m->vocab_size; v++) below += net.logits[v * m->len + t][lane] < net.logits[label * m->len + t][lane];
+                real most = net.logits[label * m->len + t][lane];
+                for (int v = 0; v < m->vocab_size; v++) below += net.logits[v * m->len + t][lane] < most;
                 counts[0] += below == m->vocab_size - 1;
                 counts[1]++;
             }
