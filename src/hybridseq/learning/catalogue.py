@@ -71,6 +71,14 @@ def _figure_6_convolution() -> Sweep:
     )  # fmt: skip
 
 
+def _figure_6_marked() -> Sweep:
+    marked = Framed(MultiKeyRecall(8, 2, skip_first=True), marked=True)
+    return _few(
+        "b-fig-6-marked", "Figure 6 with a token before the words and one behind them",
+        points(marked, ("TF-TF", "SSM-TF"), (24,)), Recipe(),
+    )  # fmt: skip
+
+
 def _figure_6_dropout() -> Sweep:
     chosen = points(multi_key_recall(), ("TF-TF", "SSM-TF"), (16, 24))
     return _few("b-fig-6-dropout", "Figure 6 without dropout", chosen, Recipe(dropout=0.0))
@@ -110,6 +118,7 @@ _SWEEPS: dict[str, Callable[[], Sweep]] = {
     "b-fig-4": _figure_4,
     "b-fig-4-definition": _figure_4_definition,
     "b-fig-6-convolution": _figure_6_convolution,
+    "b-fig-6-marked": _figure_6_marked,
     "b-fig-6-dropout": _figure_6_dropout,
     "b-fig-4-convolution": _figure_4_convolution,
     "b-fig-6-audit": _figure_6_audit,
