@@ -27,10 +27,10 @@ from hybridseq.tasks.recall_with_decoding import RecallWithDecoding
 from hybridseq.tasks.selective_copying import SelectiveCopying
 
 COPY = {
-    count: Framed(SelectiveCopying(3, 4, count_from=count, first_number=2), seq_len=20, density=0.3)
+    count: Framed(SelectiveCopying(3, 4, count_from=count, first_number=2), seq_len=20, density=0.3, marked=True)
     for count in ("current", "previous")
 }
-RECALL = Framed(MultiKeyRecall(3, 2, skip_first=True), seq_len=20)
+RECALL = Framed(MultiKeyRecall(3, 2, skip_first=True), seq_len=20, marked=True)
 
 
 # where the right answer stands

@@ -7,7 +7,7 @@ A row of `seq_len` tokens is
 
 and carries the task's labels at its content, -1 (masked) elsewhere. Label i belongs to the prediction *at* row position i; it is
 no shifted copy of the tokens. The generator that was released for paper B's small models trains on 100 tokens of content without
-markers, although its vocabulary has them (and so do the published parameter counts); the choice moves curves, so it is an argument.
+markers, although its vocabulary has them (and so do the published parameter counts). The choice moves curves: it is an argument.
 
 **The order of draws.** Everything random comes from `rng.Generator(seed)`, whose words are pure functions of a place:
 word(a, b, ..., j) = mix(... mix(mix(mix(seed) + a) + b) ... + j) modulo 2^64. The places are

@@ -31,7 +31,7 @@ def sources(framed: Framed, tokens) -> np.ndarray:
         ValueError: another task than selective copying or multi-key recall, rows of another length.
 
     Example:
-        >>> framed = Framed(SelectiveCopying(2, 2, count_from="current"), seq_len=6)
+        >>> framed = Framed(SelectiveCopying(2, 2, count_from="current"), seq_len=6, marked=True)
         >>> sources(framed, framed.frame([[2, 1, 3, 3]])[0]).tolist()
         [[-1, -1, 1, 2, 3, -1]]
     """

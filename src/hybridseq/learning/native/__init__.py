@@ -56,7 +56,8 @@ class _Model(ctypes.Structure):
 class _Task(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in (
-            "kind", "num_numbers", "num_words", "current", "first_number", "key_len", "skip_first", "seq_len", "content_len", "marked")),
+            "kind", "num_numbers", "num_words", "current", "first_number", "key_len", "skip_first", "seq_len", "content_len",
+            "marked")),
         ("density", ctypes.c_double),
     ]  # fmt: skip
 
@@ -203,7 +204,9 @@ def _task(framed: Framed) -> _Task:
     _refuse(_unsupported_task(framed))
     task, density = framed.task, -1.0 if framed.density is None else float(framed.density)
     if isinstance(task, MultiKeyRecall):
-        return _Task(1, 0, task.num_words, 0, 0, task.key_len, task.skip_first, framed.seq_len, framed.content_len, framed.marked, -1.0)
+        return _Task(
+            1, 0, task.num_words, 0, 0, task.key_len, task.skip_first, framed.seq_len, framed.content_len, framed.marked, -1.0
+        )
     current = task.count_from == "current"
     return _Task(
         0, task.num_numbers, task.num_words, current, task.first_number, 0, 0, framed.seq_len, framed.content_len, framed.marked,
