@@ -37,6 +37,7 @@ from hybridseq.mixers import (
     SelectiveInputs,
     SelectiveScan,
     ShortConvolution,
+    softplus,
 )
 
 Tap = Callable[..., Tensor]
@@ -76,12 +77,6 @@ def unit(x: Tensor) -> Tensor:
 def silu(x: Tensor) -> Tensor:
     """x sigma(x)."""
     return functional.silu(x)
-
-
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), with gradient sigma(x) at 0 too: there every step size starts, and a token whose features are all dropped
-    stays there."""
-    return torch.logaddexp(x, x.new_zeros(()))
 
 
 # heads, positions, recurrences
@@ -163,7 +158,7 @@ def mamba(stack: Stack, ar: Float, w: Weights, x: Tensor, tap: Tap) -> Tensor:
     u, z = ar.affine(w["in_proj.weight"], rms_norm(x, w["norm.weight"])).chunk(2, dim=-1)
     u, z = tap("u", short_convolution(stack, ar, w, u)), tap("z", z)
     dt, b, c = ar.affine(w["x_proj.weight"], u).split([r, n, n], dim=-1)
-    dt = tap("dt", softplus(ar.affine(w["dt_proj.weight"], dt, w["dt_proj.bias"])))
+    dt = tap("dt", softplus(ar, ar.affine(w["dt_proj.weight"], dt, w["dt_proj.bias"])))
     core = SelectiveScan(stack.channels, n, -torch.exp(w["A_log"]), w["D"])
     y = tap("y", scanned(core, ar, SelectiveInputs(u, dt, tap("B", b), tap("C", c)), tap))
     return tap("out", ar.affine(w["out_proj.weight"], y * silu(z)))
@@ -186,7 +181,7 @@ def gated_deltanet(stack: Stack, ar: Float, w: Weights, x: Tensor, tap: Tap) -> 
     convolved = short_convolution(stack, ar, w, ar.affine(w["qkv.weight"], normed))
     q, k, v = (split_heads(part, stack.heads) for part in convolved.chunk(3, dim=-1))
     beta = ar.sigmoid(ar.affine(w["beta.weight"], normed)) * (2 if stack.negative_eigenvalues else 1)
-    step = softplus(ar.affine(w["decay.weight"], normed, w["decay.dt_bias"]))
+    step = softplus(ar, ar.affine(w["decay.weight"], normed, w["decay.dt_bias"]))
     alpha = torch.exp(-torch.exp(w["decay.log_rate"]) * step)
     inputs = DeltaInputs(
         q=tap("q", unit(q) * stack.head_dim**-0.5),

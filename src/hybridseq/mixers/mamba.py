@@ -28,7 +28,7 @@ from hybridseq.mixers.recurrence import (
 
 
 def softplus(ar, u):
-    """log(1 + exp(u)) in floats: max(u, 0) + log1p(exp(-|u|)), which neither overflows nor loses small values.
+    """log(1 + exp(u)) in floats: neither overflows nor loses small values, and its gradient is sigma(u) at 0 too.
 
     Raises:
         ValueError: an exact arithmetic, which has no logarithm.
@@ -42,7 +42,7 @@ def softplus(ar, u):
         raise ValueError(f"ar={ar.name}: softplus needs a logarithm; use Float, or an indicator as in EulerScan")
     if isinstance(u, np.ndarray | np.generic):
         return np.maximum(u, 0) + np.log1p(np.exp(-np.abs(u)))
-    return u.clamp(min=0) + (-u.abs()).exp().log1p()
+    return u.logaddexp(u.new_zeros(()))
 
 
 def _check_shape(name: str, array, shape: tuple[int, ...]) -> None:
