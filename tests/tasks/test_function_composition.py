@@ -107,6 +107,7 @@ def test_samples_are_reproducible_and_labelled():
         lambda: index(3, 1),
         lambda: equality(True),
         lambda: label(index(3), [0, 1]),
+        lambda: label(index(3), [0, 1, 7, 0, 1]),
         lambda: index(3).answer([0, 1, 2], [0, 0]),
         lambda: index(3).with_controls([]),
         lambda: index(3).with_controls([(0, 0), (0, 0)]),

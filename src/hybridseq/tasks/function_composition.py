@@ -136,11 +136,15 @@ class FunctionComposition:
 def label(task: FunctionComposition, x: Sequence[int]) -> int | None:
     """F(u(x), v(x)) for one sequence, None where it is undefined (masked).
 
+    Raises ValueError for tokens outside 0..vocab_size - 1, or a sequence of another length where payload and control are blocks.
+
     >>> label(index(3), [0, 1, 1, 0, 1])
     1
     """
     x = tuple(map(int, x))
     m, n = task.payload_len, task.control_len
+    if not all(0 <= token < task.vocab_size for token in x):
+        raise ValueError(f"x: {task.name} has the tokens 0..{task.vocab_size - 1}, got {min(x)}..{max(x)}")
     if task.payload is None and task.control is None and len(x) != m + n:
         raise ValueError(f"x: {task.name} reads {m} payload and {n} control tokens, got {len(x)}")
     u = task.payload(x) if task.payload else x[:m]
