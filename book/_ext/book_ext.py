@@ -2,7 +2,7 @@
 
 Citations are looked up once instead of once a use; scripts that would call other hosts are left out of the pages; buttons
 that need the repository's public address vanish while it is not known; the role {claim}`A-thm-5.3` links to a claim's row
-in the ledger.
+in the ledger; a chapter has the number of its file, also while an earlier one is not written yet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import pybtex.plugin
 import yaml
 from docutils import nodes
+from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as TocTreeCollector
 from sphinx.util.docutils import SphinxRole
 
 # pybtex asks the package index for its plugins at every citation; one question is enough.
@@ -80,6 +81,31 @@ def hide_buttons_without_address(app, config):
     config.html_theme_options = options
 
 
+_CHAPTER = re.compile(r"chapters/(\d+)_\w+")
+
+
+def number_chapters_by_file(app):
+    """Sphinx counts the chapters of the table of contents; ours keep the number of their file, so links to it stay true."""
+    counted = TocTreeCollector.assign_section_numbers
+    if getattr(counted, "by_file", False):
+        return
+
+    def assign_section_numbers(collector, env):
+        before = env.toc_secnumbers
+        counted(collector, env)
+        for docname, numbers in env.toc_secnumbers.items():
+            if match := _CHAPTER.fullmatch(docname):
+                chapter = int(match[1])
+                numbers.update({anchor: (chapter, *number[1:]) for anchor, number in numbers.items() if number})
+                for node in (env.titles[docname], *env.tocs[docname].findall(nodes.reference)):
+                    if node.get("secnumber"):
+                        node["secnumber"] = [chapter, *node["secnumber"][1:]]
+        return [docname for docname, numbers in env.toc_secnumbers.items() if numbers != before.get(docname)]
+
+    assign_section_numbers.by_file = True
+    TocTreeCollector.assign_section_numbers = assign_section_numbers
+
+
 @functools.cache
 def _claims(ledger: Path) -> dict[str, dict]:
     """The hand-written ledger by id."""
@@ -107,6 +133,7 @@ class ClaimRole(SphinxRole):
 def setup(app):
     app.add_role("claim", ClaimRole())
     app.connect("config-inited", hide_buttons_without_address, priority=100)
+    app.connect("builder-inited", number_chapters_by_file, priority=900)
     app.connect("source-read", repeat_counts)
     app.connect("doctree-resolved", name_symbol_links, priority=900)
     app.connect("html-page-context", drop_live_code_scripts, priority=900)

@@ -96,7 +96,8 @@ def test_figures_are_numbered_and_open_with_their_finding(built_site, chapter):
 
 @pytest.mark.parametrize("name", BOOK.pages)
 def test_addresses_outside_are_papers_or_projects(built_site, name):
-    allowed = {"doi.org", "dx.doi.org", "arxiv.org", "huggingface.co", "github.com", "flintlib.org", "jfly.uni-koeln.de"}
+    allowed = {"doi.org", "dx.doi.org", "arxiv.org", "transformer-circuits.pub"}
+    allowed |= {"huggingface.co", "github.com", "flintlib.org", "jfly.uni-koeln.de"}
     if BOOK.address:
         allowed |= {urlsplit(BOOK.address).netloc, "colab.research.google.com", "mybinder.org"}
     links = [urljoin("page:", a["href"]) for a in soup(built_site / f"{name}.html").find("article").find_all("a", href=True)]
