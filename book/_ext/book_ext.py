@@ -14,8 +14,8 @@ from pathlib import Path
 import pybtex.plugin
 import yaml
 from docutils import nodes
-from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as TocTreeCollector
 from sphinx.util.docutils import SphinxRole
+from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as TocTreeCollector
 
 # pybtex asks the package index for its plugins at every citation; one question is enough.
 pybtex.plugin._load_entry_point = functools.lru_cache(maxsize=None)(pybtex.plugin._load_entry_point)
