@@ -160,3 +160,12 @@ def test_the_comparison_sees_another_rate(plain_training):
     run, expected = plain_training
     outcome = train(replace(run, learning_rate=run.learning_rate * (1 + 1e-7)), steps=120, backend="ensemble", dtype="float64")
     assert np.abs(outcome.losses - expected.losses).max() > 1e-10
+
+
+@pytest.mark.parametrize("backend", ["auto", "ensemble", "plain"])
+@pytest.mark.parametrize("steps", [1.0, True, -1, 10**6])
+def test_steps_that_are_no_number_of_updates_are_refused_by_every_trainer(backend, steps):
+    task = Framed(MultiKeyRecall(8, 2, skip_first=True), seq_len=8)
+    run = Run(Stack.parse("SSM", width=4, vocab_size=task.vocab_size), task, Recipe(steps=2, warm_up=1), 0, 0.01)
+    with pytest.raises(ValueError, match="steps="):
+        backends.train(run, steps=steps, backend=backend)

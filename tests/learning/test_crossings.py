@@ -199,3 +199,9 @@ def test_bad_input_is_refused_by_name(call, named):
 def test_crossings_are_values():
     assert Crossing(0.5, 100, 400, None, None, None) == Crossing(0.5, 100, 400, None, None, None)
     assert np.isinf(Crossing(0.5, 100, 400, None, None, None).bounds()[1])
+
+
+@pytest.mark.parametrize("threshold", ["a", None, True, float("nan"), 0, 1.1])
+def test_a_threshold_that_is_no_share_is_refused(threshold):
+    with pytest.raises(ValueError, match="threshold must lie in"):
+        crossing(pd.DataFrame({"layers": "TF", "parameters": [1, 2], "mean": [0.1, 0.9]}), threshold)

@@ -430,3 +430,11 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ValueError, match=r"Dask is not installed; `pip install 'hybridseq\[cluster\]'`"):
         Workers(cluster="local")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://host", ":"])
+def test_a_cluster_that_is_no_address_is_refused_at_once(address):
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=r"cluster=.*such as tcp://host:8786"):
+        Workers(1, address)
+    assert time.monotonic() - started < 5

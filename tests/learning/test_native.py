@@ -353,3 +353,23 @@ def test_importing_it_needs_no_torch():
         [sys.executable, "-c", "import sys, hybridseq.learning.native; sys.exit('torch' in sys.modules)"], check=False
     )
     assert done.returncode == 0
+
+
+@needs_native
+def test_a_batch_without_any_label_is_refused_as_by_the_other_trainers():
+    task = Framed(SelectiveCopying(1, 3, count_from="previous", first_number=5), seq_len=4, density=1.0)
+    run = Run(Stack.parse("TF", width=4, vocab_size=task.vocab_size), task, Recipe(steps=3, warm_up=1), 0, 0.01)
+    for trainer in (native, plain):
+        with pytest.raises(ValueError, match="masked"):
+            trainer.train(run)
+
+
+@needs_native
+def test_a_library_of_the_other_precision_is_refused(monkeypatch):
+    monkeypatch.setitem(native.LIBRARIES, "float32", native.LIBRARIES["float64"])
+    native._load.cache_clear()
+    try:
+        assert "another precision" in native.why_not("float32")
+    finally:
+        monkeypatch.undo()
+        native._load.cache_clear()

@@ -268,3 +268,10 @@ def test_the_rules_agree_with_those_of_the_sweeps(seed):
     assert by_smallest_loss(rows, (0, 1, 2), steps=200)["learning_rate"].item() == choose(stored, "smallest loss")
     if rows.groupby("learning_rate")["final_loss"].apply(lambda losses: losses.notna().all()).any():
         assert by_mean_loss(rows)["learning_rate"].item() == choose(stored, "mean loss")
+
+
+@pytest.mark.parametrize("changes", [{"accuracy": 5.0}, {"accuracy": -1.0}, {"accuracy": "x"}, {"seed": float("nan")}])
+def test_an_accuracy_outside_its_range_and_a_missing_seed_are_refused(changes):
+    point = dict.fromkeys(POINT, 1) | {"learning_rate": 0.01, "seed": 0, "accuracy": 0.5}
+    with pytest.raises(ValueError, match=r"rows: .*(accuracy|seed)"):
+        check_rows(pd.DataFrame([point | {"seed": 1}, point | changes]))

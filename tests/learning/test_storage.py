@@ -60,7 +60,7 @@ def test_rows_come_back_from_csv_and_are_sorted(rows):
 
 @given(st.floats(), st.floats(0, 1), st.none() | st.integers(1, 100))
 def test_every_number_comes_back_exactly(loss, accuracy, window):
-    row = Row("k" * 16, "select", "t", "l", "TF-TF", 4, 396, window, 1, 16, 10**-2.5, 3, 4000, "native", accuracy, 1, 2, loss,
+    row = Row("k" * 16, "select", "t", "l", "TF-TF", 4, 396, window, 1, 16, 10**-2.5, 3, 4000, "native", accuracy, 0, 0, loss,
               "2.1 nan", 1.5, CODE)
     (back,) = rows_from_csv(rows_to_csv([row]))
     assert repr(back) == repr(row)
@@ -236,3 +236,46 @@ def test_parameters_come_back_bit_for_bit(small_sweep, rows, code_of, tmp_path):
     assert data["shapes"]["0.qkv.weight"] == [12, 4]
     with pytest.raises(ValueError, match="not there"):
         read_representative(tmp_path / "none.json")
+
+
+# Rows, manifests and models that no sweep has written
+@pytest.mark.parametrize("changes", [
+    {"accuracy": 5.0}, {"accuracy": math.nan}, {"accuracy": 0.1234}, {"correct": -1}, {"role": "x"}, {"seconds": math.nan},
+    {"curve": ""}, {"curve": "junk"},
+])  # fmt: skip
+def test_a_row_that_no_run_can_have_written_is_refused(rows, changes):
+    with pytest.raises(ValueError, match=r"runs\.csv, line 2: not a row of this version"):
+        rows_from_csv(rows_to_csv([replace(rows[0], **changes)]))
+
+
+def test_a_line_with_a_value_too_many_is_refused(rows):
+    with pytest.raises(ValueError, match="line 2: 22 values for 21 columns"):
+        rows_from_csv(rows_to_csv(rows[:1]).rstrip() + ",9\n")
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, {"width": 12}, {"learning_rate": 0.5}, {"steps": 100}, {"role": "report"}])
+def test_a_row_whose_columns_are_not_those_of_its_key_is_refused(rows, small_sweep, code_of, changes):
+    with pytest.raises(ValueError, match=rf"key {rows[0].key} .* says {next(iter(changes))}="):
+        Status(small_sweep(), [replace(rows[0], **changes), *rows[1:]], code_of)
+
+
+@pytest.mark.parametrize("name", ["config", "machines", "sessions", "renewed"])
+def test_a_manifest_with_another_kind_of_entry_is_refused(folder, name):
+    folder.path.mkdir()
+    folder.manifest_path.write_text(json.dumps({"format": FORMAT, "config": {"name": "small"}, name: 3}))
+    with pytest.raises(ValueError, match=rf"manifest\.json: {name} is no"):
+        folder.check("small")
+
+
+def test_runs_that_are_no_text_are_refused_by_name(folder):
+    folder.path.mkdir()
+    folder.runs.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"runs\.csv: not text"):
+        folder.rows()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 1, "stack": {"layers": "SSM", "foo": 1}}'])
+def test_a_model_that_cannot_be_read_is_refused_by_name(tmp_path, text):
+    (tmp_path / "representative.json").write_text(text)
+    with pytest.raises(ValueError, match=r"representative\.json: "):
+        read_representative(tmp_path / "representative.json")

@@ -348,3 +348,11 @@ def test_the_task_counts():
     assert code_hash("plain", recall) != code_hash("plain", copying)
     with pytest.raises(ValueError, match="backend='abacus'"):
         sources("abacus", recall)
+
+
+def test_runs_of_another_backend_do_not_set_the_pace(small_sweep, formula_train):
+    sweep = small_sweep()
+    cell = sweep.select_cells(sweep.points[0])[0]
+    row = Row.of(cell, formula_train(cell.run), "c0de00000001")
+    assert Pace("formula", [(cell, row)]).seconds(cell) == pytest.approx(row.seconds)
+    assert Pace("plain", [(cell, row)]).seconds(cell) == Pace("plain").seconds(cell)

@@ -221,3 +221,17 @@ def test_the_doctor_looks_at_the_native_step_and_the_sweeps(project_root, monkey
     assert (finding.state, "no compiler" in finding.what) == ("note", True)
     (found,) = [f for f in doctor.sweeps(Book(project_root)) if f.state == "note"]
     assert "tiny (0 of 12 runs)" in found.what
+
+
+@pytest.mark.parametrize("words", [("--jobs", "0"), ("--jobs", "-3"), ("--limit", "-1"), ("--limit", "nan"), ("--renew", "0"),
+                                   ("--renew", "1", "--fresh")])
+def test_a_dry_run_refuses_what_the_run_refuses(sweep, words):
+    assert sweep("tiny", "--dry-run", *words).exit_code == 2
+
+
+def test_the_command_that_goes_on_can_be_pasted():
+    import shlex
+
+    words = {"--points": "SSM-?,TF-[T]*", "--results": "a;b'c"}
+    typed = ["--points", words["--points"], "--results", words["--results"]]
+    assert shlex.split(finish_command("x", words)) == ["hybridseq", "sweep", "x", *typed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,13 +14,13 @@ Change = tuple[str, str, str, object]
 """(map, target, source, weight); the source "1" is the bias."""
 
 
-class NamedWeights:
+class NamedWeights(ABC):
     """Base of a frozen dataclass with a field `changes`: it gives `_maps`, all affine maps by name before any change."""
 
     changes: tuple[Change, ...]
 
-    def _maps(self) -> dict[str, Affine]:
-        raise NotImplementedError
+    @abstractmethod
+    def _maps(self) -> dict[str, Affine]: ...
 
     @cached_property
     def maps(self) -> Mapping[str, Affine]:

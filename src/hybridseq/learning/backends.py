@@ -97,6 +97,9 @@ def train(
     Raises:
         ValueError: as in `choose` and in the trainers.
     """
+    if not isinstance(run, Run):
+        raise ValueError(f"run={run!r}: must be a Run")
+    _check_steps(run, steps)
     module = _module(choose(run, backend).backend)
     with _quiet(module):
         return module.train(run, parameters, steps, record, dtype=dtype)
@@ -114,6 +117,12 @@ def train_many(
         ValueError: as in `choose`, for any of the runs, before the first is trained.
     """
     return _trained(_groups(list(runs), backend), steps, dtype)
+
+
+def _check_steps(run: Run, steps: int | None) -> None:
+    whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+    if steps is not None and not (whole and 0 <= steps <= run.recipe.steps):
+        raise ValueError(f"steps={steps!r}: must be an integer in 0..{run.recipe.steps}, the steps of the recipe")
 
 
 def _groups(runs: list[Run], backend: str) -> list[tuple[str, list[Run]]]:

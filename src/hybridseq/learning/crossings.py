@@ -194,7 +194,7 @@ def ratio_curve(
 
 
 def _ratios(rows, thresholds, numerator, denominator, generator, interpolated, resamples, confidence) -> list[Ratio]:
-    if resamples < 1 or not 0 < confidence < 1:
+    if not isinstance(resamples, int | np.integer) or resamples < 1 or not 0 < confidence < 1:
         raise ValueError(f"resamples={resamples!r}, confidence={confidence!r}: needs resamples >= 1 and 0 < confidence < 1")
     if not thresholds:
         raise ValueError("thresholds: needs one or more")
@@ -260,5 +260,6 @@ def _quantile(values: np.ndarray, part: float, towards) -> float:
 
 
 def _check_threshold(threshold: float) -> None:
-    if isinstance(threshold, bool) or not 0 < threshold <= 1:
+    number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+    if not number or not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold!r}")

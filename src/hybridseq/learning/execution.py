@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -175,6 +176,8 @@ class Workers:
                                  silence_logs=logging.ERROR)
             self._closing.append(local.close)
             address = local
+        elif not re.fullmatch(r"(\w+://)?.+:\d+", address):  # Dask would look for it for half a minute, and end in a traceback
+            raise ValueError(f"cluster={address!r}: must be an address such as tcp://host:8786, or 'local'")
         try:
             client = Client(address, timeout=_CONNECT_S, set_as_default=False)
             client.wait_for_workers(1, timeout=30)

@@ -65,10 +65,18 @@ def check_rows(rows: pd.DataFrame, columns: Iterable[str] = (), one_code: bool =
         _check_one_code(rows)
     if len(bad := rows[rows["accuracy"].isna() | rows["learning_rate"].isna()]):
         raise ValueError(f"rows: {len(bad)} runs have no accuracy or no learning rate, the first is {_where(bad.iloc[0])}")
+    if len(bad := rows[rows["seed"].isna()]):
+        raise ValueError(f"rows: {len(bad)} runs have no seed, the first is {_where(bad.iloc[0])}")
+    if len(bad := rows[[not _is_share(accuracy) for accuracy in rows["accuracy"]]]):
+        raise ValueError(f"rows: accuracy={bad.iloc[0]['accuracy']!r} of {_where(bad.iloc[0])}; must be a number in [0, 1]")
     run = [*POINT, "learning_rate", "seed"]
     if len(again := rows[rows.duplicated(run)]):
         raise ValueError(f"rows: seed {again.iloc[0]['seed']} of {_where(again.iloc[0])} stands there more than once")
     return rows
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and 0 <= value <= 1
 
 
 def _check_one_code(rows: pd.DataFrame) -> None:
@@ -91,6 +99,8 @@ def curves(rows: pd.DataFrame) -> np.ndarray:
     >>> curves(pd.DataFrame({"curve": ["2.1 1.9", "2.0 nan"]})).tolist()
     [[2.1, 1.9], [2.0, nan]]
     """
+    if not isinstance(rows, pd.DataFrame):
+        raise ValueError(f"rows: needs a pandas table with one row a run, got {type(rows).__name__}")
     if "curve" not in rows.columns:
         raise ValueError("rows: has no column curve; the sweep stores the mean loss of every 100 steps there")
     try:

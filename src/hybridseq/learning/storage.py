@@ -15,6 +15,7 @@ import csv
 import fcntl
 import io
 import json
+import math
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -87,7 +88,13 @@ def rows_from_csv(text: str, name: str = "runs.csv") -> list[Row]:
     if header != COLUMNS:
         raise ValueError(f"{name}: its columns are not those of this version ({_difference(header)}); read it with the version "
                          "that wrote it, or let `--results` name another folder")
-    return [_row(dict(zip(COLUMNS, line, strict=False)), f"{name}, line {number}") for number, line in enumerate(lines, 2)]
+    rows = []
+    for number, line in enumerate(lines, 2):
+        if len(line) > len(COLUMNS):
+            raise ValueError(f"{name}, line {number}: {len(line)} values for {len(COLUMNS)} columns; take the line away, "
+                             "its run is then trained again")
+        rows.append(_row(dict(zip(COLUMNS, line, strict=False)), f"{name}, line {number}"))
+    return rows
 
 
 def _difference(header: tuple[str, ...]) -> str:
@@ -98,10 +105,26 @@ def _difference(header: tuple[str, ...]) -> str:
 
 def _row(values: dict[str, Any], place: str) -> Row:
     try:
-        return Row(**{f.name: _READERS[f.type](values[f.name]) for f in fields(Row)})
+        row = Row(**{f.name: _READERS[f.type](values[f.name]) for f in fields(Row)})
+        _check_values(row)
+        return row
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{place}: not a row of this version ({type(error).__name__}: {error}); "
                          "take the line or file away, its run is then trained again") from error
+
+
+def _check_values(row: Row) -> None:
+    """A finished run has a share of correct answers, whatever its losses are; ValueError for what no run can have written."""
+    if row.role not in ROLES:
+        raise ValueError(f"role={row.role!r}, must be one of {', '.join(ROLES)}")
+    if not (0 <= row.correct <= row.valid and 0 <= row.accuracy <= 1):
+        raise ValueError(f"accuracy={row.accuracy!r}, {row.correct} correct of {row.valid}")
+    if row.valid and abs(row.accuracy - row.correct / row.valid) > 1e-7:
+        raise ValueError(f"accuracy={row.accuracy!r}, but {row.correct} of {row.valid} are correct")
+    if not (0 <= row.seconds < math.inf):
+        raise ValueError(f"seconds={row.seconds!r}, must be finite and >= 0")
+    if not row.losses and row.steps:
+        raise ValueError("curve holds no numbers")
 
 
 # ------------------------------------------------------------------------------------------------------------------- folder
@@ -155,11 +178,20 @@ class Folder:
             raise ValueError(f"{self.manifest_path}: not JSON ({error}); take it away, the sweep writes it again") from error
         if not isinstance(manifest, dict):
             raise ValueError(f"{self.manifest_path}: not an object; take it away, the sweep writes it again")
+        for name, kind in (("config", dict), ("machines", list), ("sessions", list), ("renewed", list)):
+            if not isinstance(manifest.get(name, kind()), kind):
+                raise ValueError(f"{self.manifest_path}: {name} is no {kind.__name__}; take the file away, the sweep writes "
+                                 "it again")
         return manifest
 
     def rows(self) -> list[Row]:
         """All that is stored, runs.csv first; one row for each key and code."""
-        stored = rows_from_csv(self.runs.read_text(encoding="utf-8"), str(self.runs)) if self.runs.exists() else []
+        try:
+            text = self.runs.read_text(encoding="utf-8") if self.runs.exists() else ""
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.runs}: not text ({error}); take it away, what the journal does not hold is then trained "
+                             "again") from error
+        stored = rows_from_csv(text, str(self.runs)) if self.runs.exists() else []
         for path in sorted(self.journal.glob("[0-9a-f]*.json")):
             stored.append(_journal_row(path))
         return list({(row.key, row.code): row for row in reversed(stored)}.values())[::-1]
@@ -354,14 +386,24 @@ def read_representative(path: Path) -> Representative:
     """
     if not path.exists():
         raise ValueError(f"{path}: not there; the sweep writes it when its representative point's reported runs are complete")
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.get("format") != FORMAT:
-        raise ValueError(f"{path}: written in format {data.get('format')!r}, this version reads format {FORMAT}")
-    config = dict(data["stack"])
-    stack = Stack.parse(config.pop("layers"), **config)
-    flat = np.concatenate([np.array(data["parameters"][name], dtype=np.float32) for name, _ in stack.shapes()])
-    stack.unpack(flat)
-    return Representative(_row({k: "" if v is None else v for k, v in data["row"].items()}, str(path)), stack, flat)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error}); take it away, the sweep writes it again") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else None
+        raise ValueError(f"{path}: written in format {found!r}, this version reads format {FORMAT}")
+    try:
+        config = dict(data["stack"])
+        stack = Stack.parse(config.pop("layers"), **config)
+        parts = [np.array(data["parameters"][name], dtype=np.float32) for name, _ in stack.shapes()]
+        if bad := [name for part, (name, shape) in zip(parts, stack.shapes(), strict=True) if part.shape != (math.prod(shape),)]:
+            raise ValueError(f"{bad[0]} has another number of values than its shape")
+        row = _row({k: "" if v is None else v for k, v in data["row"].items()}, str(path))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: not a stored model ({type(error).__name__}: {error}); take it away, then make it "
+                         "again") from error
+    return Representative(row, stack, np.concatenate(parts))
 
 
 # ------------------------------------------------------------------------------------------------------------------ reading

@@ -372,6 +372,7 @@ class Status:
     def _look_up(self, cell: Cell) -> None:
         self._known[cell.key] = cell
         for row in self._by_key.get(cell.key, ()):
+            _check_same_run(cell, row)
             if reason := self._outdated(cell, row):
                 self.stale.append(Stale(row, reason))
             else:
@@ -445,6 +446,18 @@ class Status:
         return self._known[row.key]
 
 
+def _check_same_run(cell: Cell, row: Row) -> None:
+    """A row's key says which run it is; ValueError when its columns say another. Labels and names of tasks may change."""
+    run, stack = cell.run, cell.run.stack
+    wanted = {"role": cell.role, "layers": stack.name, "width": stack.width, "parameters": stack.size, "window": stack.window,
+              "heads": stack.heads, "state_dim": stack.state_dim, "learning_rate": float(run.learning_rate), "seed": run.seed,
+              "steps": run.recipe.steps}  # fmt: skip
+    if wrong := [name for name, value in wanted.items() if getattr(row, name) != value]:
+        said = ", ".join(f"{name}={getattr(row, name)!r}, not {wanted[name]!r}" for name in wrong)
+        raise ValueError(f"runs.csv or journal: the row with key {row.key} is that of {cell.name}, but says {said}; "
+                         "take it away, its run is then trained again")
+
+
 # --------------------------------------------------------------------------------------------------------------------- cost
 
 _SCAN_FLOPS = 22
@@ -489,6 +502,7 @@ class Pace:
     """Seconds of a cell from its cost, by what the cells before it took.
 
     A cell takes the rate of finished cells of its own architecture and width, else of all finished cells, else the nominal one.
+    Earlier cells of another backend have no say.
     """
 
     def __init__(self, backend: str = "native", earlier: Iterable[tuple[Cell, Row]] = ()) -> None:
@@ -496,7 +510,8 @@ class Pace:
         self._earlier = _Sums()
         self._now = _Sums()
         for cell, row in earlier:
-            self._earlier.add(cell, row.seconds)
+            if row.backend == backend:  # another trainer is several times faster or slower
+                self._earlier.add(cell, row.seconds)
 
     def add(self, cell: Cell, seconds: float) -> None:
         """A cell of this machine has taken `seconds`."""

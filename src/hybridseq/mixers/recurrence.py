@@ -6,6 +6,7 @@ loop over steps, so in floats it must agree up to rounding error; in fixed point
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ def check_dimension(name: str, value: int) -> None:
         raise ValueError(f"{name}={value!r}: must be an integer >= 1")
 
 
-class Mixer:
+class Mixer(ABC):
     """What every token mixer offers: a state, a step, a read, and the scan that these three define.
 
     A subclass gives `input_type`, `init_state`, `step`, `read`, `check_inputs` and `state_numbers`; a parallel form has
@@ -102,20 +103,20 @@ class Mixer:
 
     input_type: ClassVar[type[TokenInputs]]
 
-    def init_state(self, ar, batch_shape: tuple[int, ...] = ()):
-        raise NotImplementedError
+    @abstractmethod
+    def init_state(self, ar, batch_shape: tuple[int, ...] = ()): ...
 
-    def step(self, ar, state, inputs_t):
-        raise NotImplementedError
+    @abstractmethod
+    def step(self, ar, state, inputs_t): ...
 
-    def read(self, ar, state, inputs_t):
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, ar, state, inputs_t): ...
 
-    def check_inputs(self, inputs) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def check_inputs(self, inputs) -> None: ...
 
-    def state_numbers(self, seq_len: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def state_numbers(self, seq_len: int) -> int: ...
 
     def state_bits(self, bits_per_number: int, seq_len: int) -> int:
         """Bits carried to the next token after `seq_len` tokens: numbers times precision (paper C, Lemma 2.2)."""
@@ -161,8 +162,8 @@ class Recurrence(Mixer):
     A subclass gives `chunk(ar, inputs, state) -> (u, state)`, the parallel form over the tokens it is handed.
     """
 
-    def chunk(self, ar, inputs, state):
-        raise NotImplementedError
+    @abstractmethod
+    def chunk(self, ar, inputs, state): ...
 
     def chunked(self, ar, inputs, chunk_size: int = 64, state=None):
         """Parallel within a chunk, recurrent between chunks. Returns (u, state) as `scan` does.

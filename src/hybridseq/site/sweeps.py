@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -176,7 +177,7 @@ def finish_command(name: str, options: dict[str, Any]) -> str:
         if value is True:
             words.append(option)
         elif value not in (None, False):
-            words += [option, f"'{value}'" if " " in str(value) or "*" in str(value) else str(value)]
+            words += [option, shlex.quote(str(value))]
     return " ".join(words)
 
 
@@ -187,6 +188,14 @@ def run_sweep(
     """The command `hybridseq sweep NAME`; returns the exit code."""
     from hybridseq.learning.execution import BackendTrain, Execution, Workers
 
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs={jobs}: must be an integer >= 1, or left out for all cores")
+    if renew is not None and renew < 1:
+        raise ValueError(f"renew={renew}: must be >= 1, the number of runs to train again")
+    if limit is not None and not limit > 0:
+        raise ValueError(f"limit: {limit:g} minutes; must be > 0")
+    if fresh and renew is not None:
+        raise ValueError("fresh, renew: --renew keeps stale runs, --fresh puts them aside; give one of them")
     root = results or results_root()
     points = sweep.select_points(pattern)
     roles = (phase,) if phase else ROLES

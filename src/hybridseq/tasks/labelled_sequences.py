@@ -5,6 +5,7 @@ The alphabet has words and marks; a mark (a number to look back, a bit of a ques
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ MASKED = -1
 """The label of a position without a defined answer."""
 
 
-class LabelledSequences:
+class LabelledSequences(ABC):
     """Base of a task: it adds `vocabulary`, `vocab_size`, `labels`, `marks`, `words` and `_read`, the rest is here."""
 
     vocabulary: Vocabulary
@@ -30,13 +31,13 @@ class LabelledSequences:
     words: ClassVar[range] | range
     """Ids of the words."""
 
+    @abstractmethod
     def labels(self, tokens) -> np.ndarray:
         """Label of every position, -1 where the answer is undefined: (..., seq_len) int64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self, row: list[int]) -> list[int]:
         """The labels of one sequence, token by token in plain Python, sharing no line with `labels`."""
-        raise NotImplementedError
 
     def text(self, tokens) -> str:
         """One sequence as token names."""

@@ -41,6 +41,7 @@ REBUILD = "python setup.py build_ext --inplace (in the project's folder), or pip
 """What compiles the C source anew."""
 
 _KINDS = {"TF": 0, "SSM": 1}
+_UNLABELLED = -1.0  # what C returns as the loss of a batch without labels
 _TOGETHER = 50  # steps in one call of C when somebody listens to the losses
 
 
@@ -104,6 +105,8 @@ def _load(dtype: str) -> tuple[dict[str, Callable] | None, str]:
         return None, f"{path.name} does not load ({error}); build it again: {REBUILD}"
     if functions["source"]().decode() != source_hash():
         return None, f"{path.name} was built from another version of the source; build it again: {REBUILD}"
+    if functions["real_bytes"]() != np.dtype(dtype).itemsize:
+        return None, f"{path.name} was built for another precision; build it again: {REBUILD}"
     if not functions["processor"]():
         return None, "this processor lacks AVX2 or fused multiply-adds, for which the C code was compiled"
     return functions, ""
@@ -259,7 +262,8 @@ def train(
         dtype: "float32" or "float64" (for tests: about four times slower).
 
     Raises:
-        ValueError: a run that `supports` refuses, parameters of another length, steps out of range, another dtype.
+        ValueError: a run that `supports` refuses, parameters of another length, steps out of range, another dtype,
+            a batch without any label.
         RuntimeError: the native part is not available here.
     """
     started = perf_counter()
@@ -283,6 +287,8 @@ def train(
         net.call(
             "train", ctypes.addressof(task), ctypes.addressof(numbers), first, len(part), flat, mean, square, gradient, part
         )
+        if (empty := np.flatnonzero(part == _UNLABELLED)).size:
+            raise ValueError(f"labels: all of step {first + empty[0]} are masked, so there is no mean loss; use longer sequences")
         for i, loss in enumerate(part if record is not None else ()):
             record(first + i, float(loss))
     correct, valid = _evaluate(net, flat, task, EVALUATION_BATCHES)

@@ -12,8 +12,11 @@ FILES = ("step.c", "data.h", "layers.h", "scan.h", "attention.h", "products.h", 
 LIBRARIES = {"float32": "_step32.so", "float64": "_step64.so"}
 """The built files, beside the sources."""
 
-STRICT = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-Wno-psabi")
-"""No -ffast-math, which would reorder sums and let a NaN pass comparisons; no -march=native, whose results differ by machine."""
+STRICT = (
+    "-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-Wno-psabi",
+)  # fmt: skip
+"""No -ffast-math, which would reorder sums and let a NaN pass comparisons; no -march=native, whose results differ by machine. A
+product and a sum become one fused operation (-ffp-contract)."""
 
 X86 = ("-march=x86-64-v3",)
 """AVX2 and fused multiply-adds; the loader checks that the processor has them."""

@@ -21,6 +21,7 @@
 #define SOURCE_HASH "unknown"
 #endif
 
+#define UNLABELLED -1.0 /* no mean loss is negative */
 #define EXPORT __attribute__((visibility("default")))
 
 typedef struct {
@@ -180,7 +181,7 @@ static void forward(Net *net, const v8 *keep) {
     product(net->out, d, 1, v, d, net->out_bias, net->hat, net->logits, m->len, ASSIGN);
 }
 
-/* Mean cross-entropy over the positions that carry a label; their gradient replaces the logits. 0 where no position does. */
+/* Mean cross-entropy over the positions that carry a label; their gradient replaces the logits. UNLABELLED where none does. */
 static double loss_and_slope(Net *net) {
     const Model *m = &net->model;
     int len = m->len, valid = 0;
@@ -205,7 +206,7 @@ static double loss_and_slope(Net *net) {
             if (label >= 0) z[label * len][lane] -= share;
         }
     }
-    return valid ? loss / valid : 0;
+    return valid ? loss / valid : UNLABELLED;
 }
 
 /* From the gradient of the logits to that of every parameter, which is added to the vector that the net views. */
