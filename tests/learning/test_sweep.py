@@ -268,7 +268,7 @@ def test_the_pace_is_what_was_measured_and_counts_work_not_cells(small_sweep, co
 SIZES = {
     "b-fig-6": 24 * (44 + 33), "b-fig-4": 28 * (44 + 33), "b-fig-4-definition": 6 * (44 + 33), "b-fig-6-audit": 24 * (8 + 11),
     "b-fig-6-convolution": 3 * (20 + 11), "b-fig-6-dropout": 4 * (20 + 11), "b-fig-4-convolution": 3 * (20 + 11),
-    "b-fig-6-marked": 2 * (20 + 11),
+    "b-fig-6-marked": 2 * (20 + 11), "b-fig-4-marked": 2 * (20 + 11),
 }  # fmt: skip
 
 
@@ -290,6 +290,15 @@ def test_the_headline_sweep_is_the_published_grid():
     assert copying.point("SSM-TF-8").stack.size == 2192
     assert {point.task.task.count_from for point in copying.points} == {"previous"}
     assert {point.task.task.count_from for point in catalogue.find("b-fig-4-definition").points} == {"current"}
+
+
+@pytest.mark.parametrize("figure", ["b-fig-4", "b-fig-6"])
+def test_markers_are_the_only_difference_of_a_marked_sweep(figure):
+    marked, plain = catalogue.find(f"{figure}-marked"), catalogue.find(figure)
+    for point in marked.points:
+        same = plain.point(point.label)
+        assert point.stack == same.stack
+        assert point.task == replace(same.task, marked=True, content_len=98)
 
 
 def test_the_audit_spends_52_000_steps_a_point():

@@ -109,6 +109,14 @@ def _figure_4_convolution() -> Sweep:
     )  # fmt: skip
 
 
+def _figure_4_marked() -> Sweep:
+    marked = Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5), density=0.2, marked=True)
+    return _few(
+        "b-fig-4-marked", "Figure 4 with a token before the words and one behind them",
+        points(marked, ("TF-TF", "SSM-TF"), (24,), window=COPYING_WINDOW), Recipe(),
+    )  # fmt: skip
+
+
 def _few(name: str, title: str, chosen: tuple[Point, ...], recipe: Recipe) -> Sweep:
     return Sweep(name, title, chosen, LEARNING_RATES, FEW_SELECT_SEEDS, FEW_REPORT_SEEDS, recipe, rule="mean accuracy")
 
@@ -121,6 +129,7 @@ _SWEEPS: dict[str, Callable[[], Sweep]] = {
     "b-fig-6-marked": _figure_6_marked,
     "b-fig-6-dropout": _figure_6_dropout,
     "b-fig-4-convolution": _figure_4_convolution,
+    "b-fig-4-marked": _figure_4_marked,
     "b-fig-6-audit": _figure_6_audit,
 }
 
