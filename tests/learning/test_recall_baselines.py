@@ -1,7 +1,8 @@
 """Exact baselines of multi-key recall against enumeration, and the sampled rules against slow readings."""
 
+from collections import defaultdict
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -58,6 +59,45 @@ def test_nothing_beats_the_previous_word_on_the_key_alone():
     assert Recall(4, 8, skip_first=False).previous_word == Fraction(int(counts.max(axis=1).sum()), int(counts.sum()))
 
 
+@pytest.mark.parametrize("skip_first", [False, True])
+def test_the_lead_is_strict_at_every_position_of_a_row(skip_first):
+    """At each position and for each key that can have a label there, its first word is more frequent than any other word."""
+    task = MultiKeyRecall(3, 2, skip_first=skip_first)
+    counts = np.zeros((8, 9, 3), dtype=np.int64)  # position, key, label
+    for block in task.every(8):
+        labels, keys = task.labels(block), task.keys(block)
+        row, at = np.nonzero(labels >= 0)
+        np.add.at(counts, (at, keys[row, at], labels[row, at]), 1)
+    first, total = np.arange(9) // 3, counts.sum(axis=-1)
+    mine = np.take_along_axis(counts, np.broadcast_to(first[None, :, None], (8, 9, 1)), axis=-1)
+    rest = np.where(np.arange(3) == first[:, None], -1, counts).max(axis=-1)
+    assert (total > 0).sum() >= 9 * 4
+    assert (mine[..., 0] > rest)[total > 0].all()
+    assert (3 * mine[..., 0] > total)[total > 0].all()
+
+
+def test_the_lead_fades_where_the_beginning_is_far():
+    """Two letters: 1/2 and a little more, and less and less as rows grow; a sequence without a beginning gives 1/2."""
+    lead = [float(Recall(2, n, skip_first=False).previous_word) - 0.5 for n in (10, 40, 160, 640)]
+    assert all(x > 0 for x in lead)
+    assert all(4 * later < 1.1 * earlier for earlier, later in pairwise(lead[1:]))
+
+
+def test_half_a_key_is_no_bound():
+    """All rows of 8 words of 2 letters: the words before the last one alone, used in the best way, beat the rule."""
+    task = MultiKeyRecall(2, 2, skip_first=False)
+    rows = np.array(list(product(range(2), repeat=8)))
+    labels, seen = task.labels(rows), defaultdict(lambda: [0, 0])
+    for row, answers in zip(rows.tolist(), labels.tolist(), strict=True):
+        for i, answer in enumerate(answers):
+            if answer >= 0:
+                seen[tuple(row[:i])][answer] += 1
+    best = Fraction(sum(map(max, seen.values())), sum(map(sum, seen.values())))
+    rule = scores(task, rows)["first word of the key only, most frequent answer"]
+    assert rule < 0.84
+    assert best > Fraction(86, 100)
+
+
 def test_matches_agree_with_the_task():
     task = MultiKeyRecall(3, 2, skip_first=True)
     rows = task.sample(50, 20, Generator(1))
@@ -79,9 +119,10 @@ def test_scores_in_their_order():
     assert found["whole key, latest occurrence"] == 1
     assert found["a word at random"] == pytest.approx(1 / 8)
     assert abs(found["the previous word"] - float(Recall(8, 98, skip_first=True).previous_word)) < 0.02
-    order = ["a word at random", "the previous word", "most frequent word so far", "last word of the key only, best guess"]
+    half = "last word of the key only, most frequent answer"
+    order = ["a word at random", "the previous word", "most frequent word so far", half]
     assert sorted(order, key=found.get) == order
-    assert found["what followed the last word, latest"] < found["last word of the key only, best guess"]
+    assert found["what followed the last word, latest"] < found[half]
     assert found["whole key, oldest occurrence"] < found["whole key, any occurrence"] < 1
 
 

@@ -13,8 +13,10 @@ For a key of two different letters P(D = d) = c_{d-2} / M^d, d >= 2. For a doubl
 P(D = 3) = (M - 1) / M^3 and P(D = d) = (M - 1)^2 e_{d-4} / M^d beyond.
 
 **The previous word.** The answer stands at distance D - 1. For D = 1 it is x_i, and then x_i = x_{i-1}; for D = 2 it is x_{i-1}
-itself. So a predictor that always says x_{i-1} is right more often than 1 / M, although it looks nothing up. It is the best
-that a predictor with no more than the key before it can do (`previous_word`, and the test that compares it with enumeration).
+itself. In a sequence without a beginning that gains nothing: given the key, the label is any word with probability 1 / M. In a
+row with a beginning far occurrences are cut off and near ones are not. So a predictor that always says x_{i-1} is right more
+often than 1 / M, although it looks nothing up, and for every key and position it is better than any other that has no more than
+the key (`previous_word`, and the tests that compare both with enumeration).
 """
 
 from __future__ import annotations
@@ -209,16 +211,17 @@ PREDICTORS: dict[str, Callable[[_Place, int], float]] = {
     "the previous word": lambda p, y: float(p.words[-2] == y),
     "most frequent word so far": lambda p, y: _mode_share(p.words, y, p.num_words),
     "what followed the last word, latest": lambda p, y: float(_followed(p)[-1] == y),
-    "last word of the key only, best guess": lambda p, y: _mode_share(_unknown_word(p, 1), y, p.num_words),
-    "first word of the key only, best guess": lambda p, y: _mode_share(_unknown_word(p, 0), y, p.num_words),
+    "last word of the key only, most frequent answer": lambda p, y: _mode_share(_unknown_word(p, 1), y, p.num_words),
+    "first word of the key only, most frequent answer": lambda p, y: _mode_share(_unknown_word(p, 0), y, p.num_words),
     "whole key, any occurrence": lambda p, y: p.followers[p.key].count(y) / len(p.followers[p.key]),
     "whole key, oldest occurrence": lambda p, y: float(p.followers[p.key][0] == y),
     "whole key, latest occurrence": lambda p, y: float(p.followers[p.key][-1] == y),
 }
 """Probability that a rule gives the label, in the order of what it uses.
 
-The two best guesses know everything but one word of the key: that word is, given the rest, uniform over the stored keys, so the
-most frequent answer among them is the best there is. A model whose queries do not carry that word cannot do better.
+The two rules that match one word of the key give the most frequent of the latest answers of all stored keys that agree in that
+word. They say what a look-up by half a key scores and bound nothing: the rest of the row tells more about the word that is not
+matched, and a predictor that uses it can do better (a test enumerates one that does).
 """
 
 

@@ -99,8 +99,13 @@ def seen_through(decoder: Decoder, tokens, name: str, span: int) -> Tensor:
     tokens = np.asarray(tokens)
     if span < 1:
         raise ValueError(f"span={span}: must be >= 1")
-    columns = [decoder.trace(tokens[:, max(0, p + 1 - span) : p + 1], {name})[name][:, -1] for p in range(tokens.shape[1])]
-    return torch.stack(columns, dim=1)
+    span = min(span, tokens.shape[1])
+    rows = []
+    for row in tokens:  # all windows of a row at once; positions with less than `span` tokens before them see what there is
+        windows = np.lib.stride_tricks.sliding_window_view(row, span).copy()
+        ends = decoder.trace(windows, {name})[name]
+        rows.append(torch.cat([ends[0, :-1], ends[:, -1]]))
+    return torch.stack(rows)
 
 
 # --------------------------------------------------------------------------------------------- exchanges, predicted before run
