@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridseq.arithmetic import FixedPoint, Float
+from hybridseq.arithmetic import FixedPoint, Float, Integer
 from hybridseq.residual import Affine, Stream
 
 X = Stream({"g": 1, "f": 1, "A": 3})
@@ -41,6 +41,29 @@ def test_sparse_equals_dense_in_fixed_point(affine, s, ties, data):
     got = affine.apply(ar, x)
     assert got.shape == expected.shape and (got == expected).all()
     assert got.dtype == expected.dtype
+
+
+@settings(max_examples=100, deadline=None)
+@given(affine_maps(), st.sampled_from([2, 3, 8, 30]), st.data())
+def test_sparse_equals_dense_in_saturating_integers(affine, p, data):
+    """Integers accumulate a row exactly and saturate once: Python's own sum, clipped at the end, is the definition."""
+    ar = Integer(p)
+    numbers = st.lists(st.integers(ar.low, ar.high), min_size=affine.source.dim, max_size=affine.source.dim)
+    x = np.array([data.draw(numbers) for _ in range(3)])
+    matrix, bias = (ar.array(part) for part in affine.dense())
+    got = affine.apply(ar, x)
+    assert np.array_equal(got, ar.affine(matrix, x, bias)) and got.dtype == np.int64
+    for row, result in zip(x.tolist(), got.tolist(), strict=True):
+        lines = zip(matrix.tolist(), bias.tolist(), strict=True)
+        sums = [sum(w * v for w, v in zip(line, row, strict=True)) + b for line, b in lines]
+        assert result == [min(max(total, ar.low), ar.high) for total in sums]
+
+
+def test_an_integer_row_saturates_once():
+    # 3 + 3 - 4 = 2 fits three bits; saturating after every addition would give 3 - 4 = -1.
+    affine = Affine.from_rows(Stream({"x": 3}), Stream({"y": 1}), {"y": {"x": [[1, 1, 1]]}})
+    assert affine.apply(Integer(3), np.array([[3, 3, -4], [-4, 3, 3], [3, 3, 3]])).tolist() == [[2], [2], [3]]
+    assert affine.with_weight("y", "1", -3).apply(Integer(3), np.array([3, 3, 3])).tolist() == [3]
 
 
 @settings(max_examples=40, deadline=None)

@@ -28,6 +28,8 @@ class Arithmetic(ABC):
 
     name: str
     exact: bool
+    wide_affine = False
+    """Whether :meth:`affine` accumulates a row exactly and rounds it once, instead of rounding every operation."""
 
     # storage -----------------------------------------------------------------------------------------------------------
     @abstractmethod

@@ -45,6 +45,7 @@ class Integer(Arithmetic):
     p: int
     g: int = 0
     exact = True
+    wide_affine = True
 
     def __post_init__(self):
         for name, value, low, high in (("p", self.p, 1, 30), ("g", self.g, 0, 60)):

@@ -1,11 +1,12 @@
-"""Sparse affine maps between named streams, applied with one rounding for each scalar operation.
+"""Sparse affine maps between named streams, applied with the roundings of the arithmetic's own affine map.
 
 An affine map of a finite-precision decoder sends x to
 
     y_r = b_r (+) sum_s over columns c in ascending order of  W_rc (x) x_c,
 
-where (x) and (+) round after each operation. A zero weight adds an exact zero, so leaving it out changes nothing:
-the sparse map equals `ar.affine` on the dense matrix, code for code.
+where (x) and (+) round after each operation. In the integers of paper C a row is one exact sum, rounded once. A zero
+weight adds an exact zero, so leaving it out changes nothing: the sparse map equals `ar.affine` on the dense matrix, code
+for code.
 """
 
 from __future__ import annotations
@@ -146,14 +147,17 @@ class Affine:
     def apply(self, ar, x):
         """The map on stored numbers x of shape (..., source.dim), in the arithmetic `ar`; returns (..., target.dim).
 
-        Each row is rounded operation by operation, columns ascending, then the bias, so the result equals
-        `ar.affine(ar.array(W), x, ar.array(b))` for `W, b = dense()`. Raises ValueError for another last axis.
+        The result equals `ar.affine(ar.array(W), x, ar.array(b))` for `W, b = dense()`: each row is rounded operation by
+        operation, columns ascending, then the bias; or, where the arithmetic has `wide_affine`, accumulated exactly and rounded
+        once. Raises ValueError for another last axis.
 
         Cost: one vectorised operation for each non-zero of the longest row; a copied coordinate costs a copy.
         """
         if x.shape[-1] != self.source.dim:
             raise ValueError(f"x must have {self.source.dim} coordinates in its last axis, got {x.shape[-1]}")
         plan = self._plan(ar)
+        if ar.wide_affine:
+            return ar.affine(plan[0], x, plan[1])
         parts = [group.evaluate(ar, x) for group in plan]
         if len(plan) == 1:
             return parts[0]
@@ -165,10 +169,10 @@ class Affine:
         order = np.argsort(np.concatenate([group.rows for group in plan]))
         return ar.concat(parts, -1)[..., order]  # autograd: no assignment into slices
 
-    def _plan(self, ar) -> list[_Rows]:
-        """Rows grouped by their number of terms, with the numbers rounded into the format of `ar`; kept for reuse."""
+    def _plan(self, ar) -> list[_Rows] | tuple:
+        """The numbers rounded into the format of `ar`, kept for reuse: rows grouped by their number of terms, or (W, b)."""
         if ar not in self._plans:
-            self._plans[ar] = _compile(self, ar)
+            self._plans[ar] = tuple(map(ar.array, self.dense())) if ar.wide_affine else _compile(self, ar)
         return self._plans[ar]
 
 
