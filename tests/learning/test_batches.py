@@ -240,6 +240,8 @@ def test_names_sizes_and_config():
         (lambda: Framed(RECALL.task, density=0.2), "density"),
         (lambda: Framed(PREVIOUS.task, density=1.2), "density"),
         (lambda: Framed(PREVIOUS.task, density=True), "density"),
+        (lambda: Framed(PREVIOUS.task, density="a"), "density"),
+        (lambda: Framed(PREVIOUS.task, density=1j), "density"),
         (lambda: RECALL.frame(np.zeros((2, 97), dtype=int)), "content"),
         (lambda: RECALL.frame(np.full((1, 98), 8)), "tokens"),
         (lambda: RECALL.training_batch(-1, 0), "seed"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hybridseq import rng
 from hybridseq.learning.recipe import Recipe, Run
 from hybridseq.learning.stack import LAYERS, Stack
+from hybridseq.tasks.multi_key_recall import MultiKeyRecall
 
 WIDTHS = (4, 8, 12, 16, 20, 24)
 PUBLISHED = [
@@ -171,6 +172,18 @@ def test_stack_refuses(change, message):
         Stack.parse(**({"name": "SSM-TF", "width": 8, "vocab_size": 11} | change))
 
 
+@pytest.mark.parametrize("layers", [None, 3, "SSM-TF", {"SSM"}])
+def test_layers_are_a_sequence_of_letters(layers):
+    with pytest.raises(ValueError, match="layers"):
+        Stack(layers, 8, 11)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, True, 1.0, None, "0"])
+def test_initial_values_refuse_what_is_no_seed(seed):
+    with pytest.raises(ValueError, match="seed"):
+        Stack.parse("TF", width=8, vocab_size=11).initial(seed)
+
+
 def test_stacks_that_are_allowed_at_the_edge():
     assert Stack.parse("SSM", width=1, vocab_size=1).size == 1 + 2 + 6 + 115
     assert Stack.parse("TF", width=3, vocab_size=2, rotary="none").rotary_columns == 0
@@ -211,7 +224,7 @@ def test_schedule():
     [
         {"steps": -1}, {"steps": 1.5}, {"total": 3999}, {"warm_up": 4000}, {"warm_up": -1}, {"weight_decay": -0.1},
         {"weight_decay": float("nan")}, {"betas": (0.9,)}, {"betas": (0.9, 1.0)}, {"eps": 0}, {"clip": 0}, {"clip": float("inf")},
-        {"dropout": 1.0}, {"dropout": -0.1}, {"batch": 0}, {"batch": True},
+        {"betas": 0.9}, {"betas": None}, {"betas": "09"}, {"dropout": 1.0}, {"dropout": -0.1}, {"batch": 0}, {"batch": True},
     ],
 )  # fmt: skip
 def test_recipe_refuses(change):
@@ -223,7 +236,7 @@ def test_recipe_refuses(change):
 
 
 def framed(vocab_size=11):
-    return SimpleNamespace(vocab_size=vocab_size, config={"task": "named"})
+    return SimpleNamespace(vocab_size=vocab_size, config={"task": "named"}, training_batch=None)
 
 
 def test_run_key_follows_the_content():
@@ -232,7 +245,7 @@ def test_run_key_follows_the_content():
     others = [
         replace(run, seed=4), replace(run, learning_rate=0.02), replace(run, recipe=Recipe(dropout=0)),
         replace(run, stack=Stack.parse("SSM-TF", width=8, vocab_size=11, convolution=False)),
-        replace(run, task=SimpleNamespace(vocab_size=11, config={"task": "other"})),
+        replace(run, task=SimpleNamespace(vocab_size=11, config={"task": "other"}, training_batch=None)),
     ]  # fmt: skip
     assert len({r.key for r in [run, *others]}) == 6
     assert len(run.key) == 16
@@ -248,6 +261,11 @@ def test_run_key_follows_the_content():
         ({"learning_rate": 0}, "learning_rate"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"task": framed(12)}, "vocab_size=11.*12"),
+        ({"task": None}, "task"),
+        ({"task": MultiKeyRecall(8, 2, skip_first=True)}, "Framed"),
+        ({"stack": None}, "stack"),
+        ({"stack": "SSM-TF"}, "stack"),
+        ({"recipe": {}}, "recipe"),
     ],
 )
 def test_run_refuses(change, message):

@@ -34,6 +34,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, is_dataclass
 from inspect import signature
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class Framed:
             object.__setattr__(self, "density", _DENSITY.get(type(self.task)))
         elif "density" not in signature(self.task.sample).parameters:
             raise ValueError(f"density={self.density!r}: {type(self.task).__name__} draws without one; leave it out")
-        elif isinstance(self.density, bool) or not 0 <= self.density <= 1:
+        elif isinstance(self.density, bool) or not isinstance(self.density, Real) or not 0 <= self.density <= 1:
             raise ValueError(f"density must lie in [0, 1], got {self.density!r}")
 
     @property

@@ -63,6 +63,8 @@ class Recipe:
     batch: int = 8
 
     def __post_init__(self):
+        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
+            raise ValueError(f"betas={self.betas!r}: needs two numbers in [0, 1)")
         object.__setattr__(self, "betas", tuple(self.betas))
         for name, least in (("steps", 0), ("warm_up", 0), ("batch", 1)):
             object.__setattr__(self, name, _integer(name, getattr(self, name), least))
@@ -71,8 +73,6 @@ class Recipe:
         if self.steps and self.warm_up >= self.total:
             raise ValueError(f"warm_up={self.warm_up}: must be < total={self.total}; lower it, or give the full schedule's total")
         _check_real("weight_decay", self.weight_decay, 0)
-        if len(self.betas) != 2:
-            raise ValueError(f"betas={self.betas!r}: needs two numbers in [0, 1)")
         for beta in self.betas:
             _check_real("betas", beta, 0, 1)
         _check_real("dropout", self.dropout, 0, 1)
@@ -124,6 +124,11 @@ class Run:
         _check_real("learning_rate", self.learning_rate, 0)
         if self.learning_rate == 0:
             raise ValueError("learning_rate=0: must be > 0")
+        for name, kind in (("stack", Stack), ("recipe", Recipe)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be a {kind.__name__}")
+        if not hasattr(self.task, "training_batch"):
+            raise ValueError(f"task={self.task!r}: must be a framed task; wrap it as Framed(task)")
         if self.stack.vocab_size != self.task.vocab_size:
             raise ValueError(
                 f"stack: vocab_size={self.stack.vocab_size}, but the framed task has {self.task.vocab_size} tokens; "

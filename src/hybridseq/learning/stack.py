@@ -11,6 +11,7 @@ published parameter counts exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, prod
 from typing import Any
@@ -78,6 +79,8 @@ class Stack:
     negative_eigenvalues: bool = False
 
     def __post_init__(self):
+        if isinstance(self.layers, str) or not isinstance(self.layers, Sequence):
+            raise ValueError(f"layers={self.layers!r}: needs a tuple such as ('SSM', 'TF'); Stack.parse reads 'SSM-TF'")
         object.__setattr__(self, "layers", tuple(self.layers))
         unknown = [letters for letters in self.layers if letters not in LAYERS]
         if unknown or not self.layers:
@@ -205,7 +208,12 @@ class Stack:
         Linear maps and the embedding are normal with deviation .02, biases 0 (the step size's too, so that Mamba's steps start
         at softplus(0) = .69), norms 1, the convolution uniform in +-1/2, A = -1, ..., -N in every channel, D = 1. The decays of
         Gated DeltaNet start as released: A uniform in 1..16, step sizes log-uniform in .001 to .1.
+
+        Raises:
+            ValueError: `seed` is no integer in 0..2^64 - 1.
         """
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed={seed!r}: must be an integer from 0 to 2^64 - 1")
         parts = []
         for number, (name, shape) in enumerate(self.shapes()):
             parts.append(np.broadcast_to(_initial(name, shape, Generator(seed).at(0, number)), shape).ravel())
