@@ -179,6 +179,7 @@ ROLES = pd.concat([CLEAR.assign(role="report"), CLEAR.assign(role="select", seed
         (lambda: crossing(means(A="100 0.2").drop(columns="mean"), 0.5), "mean"),
         (lambda: crossing(means(A="100 0.2")[:0], 0.5), "summary"),
         (lambda: crossing(means(A="100 nan"), 0.5), "mean"),
+        (lambda: crossing(means(A="0 0.2, 100 0.8"), 0.5), "parameters=0"),
         (lambda: crossing_ratio(CLEAR, 0.5, "TF-TF", "GDN", Generator(0)), "GDN"),
         (lambda: crossing_ratio(TWO_RATES, 0.5, "TF-TF", "SSM-TF", Generator(0)), "several learning rates"),
         (lambda: crossing_ratio(ROLES, 0.5, "TF-TF", "SSM-TF", Generator(0)), "one role"),

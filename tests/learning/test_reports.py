@@ -226,6 +226,8 @@ UNEQUAL = table(run(0, 0.01), run(1, 0.01), run(0, 0.001))
         (lambda: curves(table(run(curve="1.0 two"))), "two"),
         (lambda: curves(table(run(curve=""))), "no numbers"),
         (lambda: at(TEN, pd.concat([by_mean_accuracy(TEN)] * 2)), "more than one"),
+        (lambda: at(TEN, None), "chosen: needs a table"),
+        (lambda: at(TEN, by_mean_accuracy(TEN).drop(columns="learning_rate")), "learning_rate"),
     ],
 )
 def test_bad_tables_are_refused_by_name(call, named):

@@ -311,6 +311,9 @@ def test_the_audit_spends_52_000_steps_a_point():
 def test_an_unknown_sweep_names_the_nearest():
     with pytest.raises(ValueError, match=r"sweep 'b-fig6': unknown \(did you mean 'b-fig-6'"):
         catalogue.find("b-fig6")
+    for name in (None, 4, ["b-fig-6"]):
+        with pytest.raises(ValueError, match="must be a name"):
+            catalogue.find(name)
 
 
 # The code behind a run

@@ -148,6 +148,8 @@ def find(name: str) -> Sweep:
         >>> find("b-fig-6").size
         1848
     """
+    if not isinstance(name, str):
+        raise ValueError(f"sweep {name!r}: must be a name; there are {', '.join(SWEEPS)}")
     if name not in _SWEEPS:
         raise ValueError(f"sweep {name!r}: unknown{nearest(name, SWEEPS)}; there are {', '.join(SWEEPS)}")
     return _SWEEPS[name]()

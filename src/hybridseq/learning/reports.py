@@ -269,10 +269,12 @@ def smallest_loss_shares(rows: pd.DataFrame, steps: int = 1000, runs: int = 2) -
 def at(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """The runs at the chosen learning rates, points of `chosen` only.
 
-    Raises ValueError when a point has two choices, or no run at its chosen rate: a curve with a hole would look finished.
+    Raises ValueError when `chosen` is no table of choices, a point has two of them, or no run at its chosen rate: a curve with a hole would look finished.
     """
     check_rows(rows)
     keys = [*POINT, "learning_rate"]
+    if not isinstance(chosen, pd.DataFrame) or not set(keys) <= set(chosen.columns):
+        raise ValueError(f"chosen: needs a table as `by_mean_accuracy` returns it, with the columns {', '.join(keys)}")
     if len(twice := chosen[chosen.duplicated(list(POINT))]):
         raise ValueError(f"chosen: {_where(twice.iloc[0], rate=False)} has more than one learning rate")
     index = pd.MultiIndex.from_frame(_comparable(rows[keys]))
