@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridseq.arithmetic import FixedPoint, Float
-from hybridseq.mixers import Attention, DeltaRule, Head, Layer
+from hybridseq.mixers import Attention, DeltaRule, Head, Layer, ShortConvolution
 
 
 @dataclass(frozen=True)
@@ -85,3 +85,13 @@ def test_bad_heads():
         Head(object(), maps)
     with pytest.raises(ValueError, match="heads"):
         Layer((), maps["q"])
+
+
+def test_a_convolution_is_a_head_with_one_map():
+    ar, x = Float(), np.arange(12.0).reshape(1, 4, 3)
+    core = ShortConvolution(np.array([[1.0, 0.0], [10.0, 1.0]]))
+    layer = Layer((Head(core, {"x": Dense(np.eye(2, 3), np.zeros(2))}),), Dense(np.eye(3, 2), np.zeros(3)))
+    expected = np.stack([[0, 0, 3, 6], [1, 14, 47, 80], [0, 0, 0, 0]], axis=-1)[None]
+    assert np.array_equal(layer.forward(ar, x), expected) and np.array_equal(layer.last_only(ar, x), expected[:, -1])
+    with pytest.raises(ValueError, match="missing"):
+        Head(ShortConvolution(np.eye(2)), {"q": Dense(np.eye(2, 3), np.zeros(2))})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridseq.arithmetic import FixedPoint, Float
-from hybridseq.models import Embedding, SumEmbedding
+from hybridseq.models import Embedding, SumEmbedding, TypedEmbedding
 from hybridseq.residual import Stream
 
 STREAM = Stream({"x": 2})
@@ -78,3 +78,29 @@ def test_a_sum_of_tables_refuses_what_does_not_fit():
         SumEmbedding(stream, np.ones((2, 2)), np.ones((3, 2))).check([0, 1, 0, 1])
     with pytest.raises(ValueError, match="tokens"):
         SumEmbedding(stream, np.ones((2, 2))).check([2])
+
+
+def test_a_typed_embedding_is_the_table_of_its_kinds():
+    rng, stream = np.random.default_rng(0), Stream({"T": 2, "P": 1})
+    token, position = rng.integers(-3, 4, (2, 5, 3)), rng.integers(-3, 4, (7, 3))
+    kind = np.array([0, 1, 0, 0, 1, 1, 0])
+    whole = Embedding.from_table(stream, token[kind].swapaxes(0, 1) + position)
+    parts, tokens = TypedEmbedding(stream, token, kind, position), rng.integers(0, 5, (4, 7))
+    for ar in (Float(), FixedPoint(3)):
+        assert (parts.apply(ar, tokens) == whole.apply(ar, tokens)).all()
+    assert (parts.num_tokens, parts.max_len) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("token", "kind", "position", "message"),
+    [
+        (np.ones((1, 2, 3)), [0], np.ones((1, 2)), "token must have shape"),
+        (np.ones((1, 2, 2)), [0, 0], np.ones((2, 3)), "position must have shape"),
+        (np.ones((1, 2, 2)), [[0]], np.ones((1, 2)), "kind must have shape"),
+        (np.ones((1, 2, 2)), [0, 1], np.ones((2, 2)), "below the 1 token tables"),
+        (np.ones((1, 2, 2)), [0, 0], np.ones((3, 2)), "2 positions"),
+    ],
+)
+def test_a_typed_embedding_refuses_what_does_not_fit(token, kind, position, message):
+    with pytest.raises(ValueError, match=message):
+        TypedEmbedding(Stream({"T": 2}), token, kind, position)

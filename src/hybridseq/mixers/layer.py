@@ -13,12 +13,14 @@ from types import MappingProxyType
 from typing import Any
 
 from hybridseq.mixers.attention import Attention, AttentionInputs
+from hybridseq.mixers.convolution import ConvolutionInputs
 from hybridseq.mixers.mamba import EulerInputs, GateInputs, SelectiveInputs, softplus
 from hybridseq.mixers.recurrence import Mixer
 
 _GATES = ("alpha", "beta")  # their maps give the pre-activation of a sigmoid
 _NAMES = ("q", "k", "v", *_GATES)
 _STATE_SPACE = {
+    ConvolutionInputs: {"x": None},
     EulerInputs: {"x": None, "delta": None},
     GateInputs: {"x": None, "gate": "sigmoid"},
     SelectiveInputs: {"x": None, "delta": "softplus", "b": None, "c": None},
@@ -52,7 +54,7 @@ class Head:
     def __post_init__(self):
         if not isinstance(self.core, Mixer) or not self._known(self.core.input_type):
             raise ValueError(
-                f"core: a Head needs a mixer with inputs among {', '.join(_NAMES)}, or the scan of a state space layer "
+                f"core: a Head needs a mixer with inputs among {', '.join(_NAMES)}, or those of a convolution or a scan "
                 f"({', '.join(kind.__name__ for kind in _STATE_SPACE)}), got {self.core!r}"
             )
         object.__setattr__(self, "maps", MappingProxyType(dict(self.maps)))

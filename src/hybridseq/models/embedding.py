@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridseq.residual import Stream
 
-__all__ = ["Embedding", "SumEmbedding"]
+__all__ = ["Embedding", "SumEmbedding", "TypedEmbedding"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +148,66 @@ class SumEmbedding:
         return token[tokens] if position is None else ar.add(token[tokens], position[positions])
 
     check = Embedding.check
+
+
+@dataclass(frozen=True, eq=False)
+class TypedEmbedding:
+    """x_i = Tok_{kind(i)}(token_i) + Pos(i): the same token may mean different things in different parts of a prompt.
+
+    token: reals (kinds, num_tokens, dim), one table for each kind of position. kind: integers (max_len,), which table a position
+    uses. position: reals (max_len, dim). Raises ValueError for tables of another width, or a kind without a table.
+
+    >>> emb = TypedEmbedding(Stream({"x": 1, "y": 1}), [[[1, 0], [2, 0]], [[0, 1], [0, 2]]], [0, 1], [[0, 0], [5, 0]])
+    >>> from hybridseq.arithmetic import Float
+    >>> emb.apply(Float(), np.array([1, 1])).tolist()
+    [[2.0, 0.0], [5.0, 2.0]]
+    """
+
+    stream: Stream
+    token: np.ndarray
+    kind: np.ndarray
+    position: np.ndarray
+    _stored: dict = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for name, axes in (("token", 3), ("kind", 1), ("position", 2)):
+            table = np.array(getattr(self, name))
+            if table.ndim != axes or (name != "kind" and table.shape[-1] != self.stream.dim):
+                shape = {"token": "(kinds, num_tokens, {})", "kind": "(max_len,)", "position": "(max_len, {})"}[name]
+                raise ValueError(f"{name} must have shape {shape.format(self.stream.dim)}, got {table.shape}")
+            table.setflags(write=False)
+            object.__setattr__(self, name, table)
+        if self.kind.dtype.kind not in "iu" or not ((self.kind >= 0) & (self.kind < len(self.token))).all():
+            raise ValueError(f"kind must hold integers below the {len(self.token)} token tables")
+        if len(self.kind) != len(self.position):
+            raise ValueError(f"kind has {len(self.kind)} positions but position has {len(self.position)}")
+
+    @property
+    def num_tokens(self) -> int:
+        """The size of the alphabet."""
+        return self.token.shape[1]
+
+    @property
+    def max_len(self) -> int:
+        """The longest context."""
+        return len(self.position)
+
+    def apply(self, ar, tokens):
+        """Stored numbers (..., seq_len, dim) of tokens (..., seq_len)."""
+        tokens = self.check(tokens)
+        return self.rows(ar, tokens, np.arange(tokens.shape[-1]))
+
+    def rows(self, ar, tokens, positions):
+        """Stored numbers of (token, position) pairs, broadcast against each other: (..., dim)."""
+        if ar not in self._stored:
+            self._stored[ar] = _rounded(ar, self.token), _rounded(ar, self.position)
+        token, position = self._stored[ar]
+        return ar.add(token[self.kind[positions], tokens], position[positions])
+
+    check = Embedding.check
+
+
+def _rounded(ar, table: np.ndarray):
+    """A table in the format of `ar`; each distinct number is rounded once."""
+    levels, index = np.unique(table, return_inverse=True)
+    return ar.array(levels.tolist())[index.reshape(table.shape)]

@@ -15,7 +15,7 @@ import numpy as np
 import hybridseq.mixers as mixers
 from hybridseq.evidence.provenance import content_hash as hash_of_data
 from hybridseq.evidence.provenance import write_atomically
-from hybridseq.models.embedding import Embedding, SumEmbedding
+from hybridseq.models.embedding import Embedding, SumEmbedding, TypedEmbedding
 from hybridseq.models.mlp import MLP
 from hybridseq.models.model import Block, Model
 from hybridseq.residual import Affine, Stream
@@ -24,7 +24,8 @@ from hybridseq.tasks import Vocabulary
 __all__ = ["content_hash", "load", "save"]
 
 STRUCTURE, ARRAYS = "model.json", "arrays.npz"
-KINDS = {kind.__name__: kind for kind in (Model, Block, MLP, Embedding, SumEmbedding, Affine, Stream, Vocabulary)} | {
+_PARTS = (Model, Block, MLP, Embedding, SumEmbedding, TypedEmbedding, Affine, Stream, Vocabulary)
+KINDS = {kind.__name__: kind for kind in _PARTS} | {
     name: kind for name, kind in vars(mixers).items() if isinstance(kind, type) and is_dataclass(kind)
 }
 
