@@ -36,9 +36,9 @@ def tiny(monkeypatch):
     """The catalogue holds one more sweep."""
     monkeypatch.setitem(catalogue._SWEEPS, "tiny", tiny_sweep)
     monkeypatch.setattr(catalogue, "SWEEPS", ("tiny", "b-fig-6"))
-    catalogue.find.cache_clear()
+    catalogue._made.cache_clear()
     yield
-    catalogue.find.cache_clear()
+    catalogue._made.cache_clear()
 
 
 @pytest.fixture

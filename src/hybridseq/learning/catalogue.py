@@ -137,7 +137,6 @@ SWEEPS = tuple(_SWEEPS)
 """Names, in the order in which one would train them."""
 
 
-@cache
 def find(name: str) -> Sweep:
     """The sweep called `name`.
 
@@ -152,4 +151,9 @@ def find(name: str) -> Sweep:
         raise ValueError(f"sweep {name!r}: must be a name; there are {', '.join(SWEEPS)}")
     if name not in _SWEEPS:
         raise ValueError(f"sweep {name!r}: unknown{nearest(name, SWEEPS)}; there are {', '.join(SWEEPS)}")
+    return _made(name)
+
+
+@cache
+def _made(name: str) -> Sweep:
     return _SWEEPS[name]()

@@ -114,7 +114,7 @@ def crossing(summary: pd.DataFrame, threshold: float) -> dict[str, Crossing]:
     if summary.empty or summary["mean"].isna().any():
         raise ValueError("summary: needs one row or more, and a mean in each")
     if len(none := summary[~(summary["parameters"] > 0)]):
-        raise ValueError(f"summary: parameters={none.iloc[0]['parameters']!r} of {none.iloc[0]['layers']}; must be > 0")
+        raise ValueError(f"summary: parameters={none.iloc[0]['parameters']} of {none.iloc[0]['layers']}; must be > 0")
     if len(twice := summary[summary.duplicated(["layers", "parameters"])]):
         row = twice.iloc[0]
         raise ValueError(

@@ -269,7 +269,8 @@ def smallest_loss_shares(rows: pd.DataFrame, steps: int = 1000, runs: int = 2) -
 def at(rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """The runs at the chosen learning rates, points of `chosen` only.
 
-    Raises ValueError when `chosen` is no table of choices, a point has two of them, or no run at its chosen rate: a curve with a hole would look finished.
+    Raises ValueError when `chosen` is no table of choices, a point has two of them, or no run at its chosen rate: a curve with a
+    hole would look finished.
     """
     check_rows(rows)
     keys = [*POINT, "learning_rate"]
