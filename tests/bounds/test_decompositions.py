@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hybridseq import rng
 from hybridseq.bounds import decompositions as dc
 from hybridseq.bounds.decompositions import Decomposition
+from hybridseq.bounds.hybrid_protocols import HybridProtocol, transcript_classes
 from hybridseq.evidence import Certificate
 from hybridseq.models.integer_hybrid import IntegerHybrid
+from hybridseq.rng import Generator
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
 TWO = SequentialComposition(2, (2,))
@@ -257,6 +259,61 @@ def test_proof_shaped_finder_fails_where_messages_carry_the_table():
 def test_proof_shaped_finder_is_for_two_tables():
     with pytest.raises(ValueError, match="L = 2"):
         dc.proof_shaped(Whisper(SequentialComposition(2, (1, 1)), 1))
+
+
+@pytest.mark.parametrize("word", ["F", "RF", "FR", "RFR", "RRFRR"])
+def test_the_shared_round_finds_what_the_protocol_sends(word):
+    """The fast grouping for integer hybrids against the grouping by whole transcripts."""
+    for d, heads, seed in ((1, 1, 0), (2, 2, 1)):
+        protocol = HybridProtocol(IntegerHybrid.random(word, d, heads, 2, 1, TWO, seed), TWO)
+        tables = TWO.functions(2)
+        states = dc.classes(protocol.state(tables, 2))
+        tables = tables[states == np.bincount(states).argmax()]
+        shared = dc._SharedRound(protocol, tables)
+        for second in TWO.functions(1):
+            contexts = np.array([[*second, 1, w] for w in range(2)])
+            got, expected = dc.classes(shared.messages(second, 1)), dc.refine(protocol, tables, contexts, 1)
+            assert np.array_equal(dc.classes(np.stack([got, expected], axis=1)), got) and got.max() == expected.max()
+
+
+@pytest.mark.parametrize(("word", "p"), [("F", 2), ("RF", 3), ("FR", 3), ("RFR", 2)])
+def test_random_hybrids_of_one_full_layer_are_confused(word, p):
+    """(3; 2), all 46,656 functions z_2: found by the proof's steps, confirmed by brute force, replayed from text."""
+    protocol = HybridProtocol(IntegerHybrid.random(word, 1, 1, p, 1, THREE, 0), THREE)
+    found = dc.proof_shaped(protocol)
+    assert dc.check_decomposition(protocol, *found.decompositions).passed
+    assert dc.check_lemma(protocol, *found.decompositions).passed
+    stored = dc.certificate(protocol.model, THREE, found.pair)
+    assert stored.data["level"] == 1 and dc.replay(stored.to_json(), protocol.model).passed
+
+
+def test_more_choices_find_what_the_commonest_does_not():
+    protocol = HybridProtocol(IntegerHybrid.random("RFR", 1, 1, 3, 1, THREE, 2), THREE)
+    assert dc.proof_shaped(protocol).pair is None
+    found = dc.proof_shaped(protocol, choices=20)
+    assert found.pair is not None and dc.check_decomposition(protocol, *found.decompositions).passed
+    with pytest.raises(ValueError, match="choices"):
+        dc.proof_shaped(protocol, choices=0)
+
+
+def test_exhaustive_finder_on_an_integer_hybrid():
+    """Every member of every class is checked by brute force through the protocol."""
+    protocol = HybridProtocol(IntegerHybrid.random("F", 1, 1, 2, 1, TWO, 0), TWO)
+    found = dc.exhaustive(protocol)
+    assert (found.num_classes, found.largest) == transcript_classes(protocol)
+    assert dc.check_decomposition(protocol, found.decomposition).passed and dc.count(found.decomposition).forced
+    stored = dc.certificate(protocol.model, TWO, dc.fooling_pair(found.decomposition))
+    assert stored.data["level"] == 2 and dc.replay(stored.to_json()).passed
+
+
+def test_three_tables_by_collisions_in_a_sample():
+    task = SequentialComposition(2, (1, 2))
+    protocol = HybridProtocol(IntegerHybrid.random("RF", 1, 1, 2, 1, task, 0), task)
+    sample = np.unique(Generator(0).integers(4, (200, 4)), axis=0)
+    found = dc.exhaustive(protocol, sample)
+    assert found.tables == len(sample) and found.decomposition is not None
+    assert dc.check_decomposition(protocol, found.decomposition).passed
+    assert dc.replay(dc.certificate(protocol.model, task, dc.fooling_pair(found.decomposition))).passed
 
 
 def test_local_swap():

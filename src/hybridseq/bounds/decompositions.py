@@ -32,7 +32,10 @@ from math import prod
 
 import numpy as np
 
+from hybridseq.bounds.hybrid_protocols import HybridProtocol
 from hybridseq.evidence import Certificate, Check
+from hybridseq.mixers.attention import Partial, causal_mask
+from hybridseq.mixers.linear_attention import LinearState
 from hybridseq.models.integer_hybrid import IntegerHybrid
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
@@ -341,8 +344,8 @@ def exhaustive(protocol, tables: np.ndarray | None = None) -> Grouping:
 class ProofShaped:
     """The sets of Lemma E2's proof on one protocol.
 
-    same_state: |R_1|, tables z_2 with the commonest state before the full layer. same_second: |C|, tables z_1 with the commonest
-    state after them. start: a. seconds: Z_1, rows (x_1, m) with different z_1(a). left: |R|, functions z_2 whose messages to the
+    same_state: |R_1|, tables z_2 with one state before the full layer. same_second: |C|, tables z_1 with the commonest state
+    after them. start: a. seconds: Z_1, rows (x_1, m) with different z_1(a). left: |R|, functions z_2 whose messages to the
     players 0 and -1 coincide. decompositions: (R x {z_1}, {a} x every w) at level 1, one for each z_1. pair: found among them.
     """
 
@@ -355,32 +358,48 @@ class ProofShaped:
     pair: Pair | None
 
 
-def proof_shaped(protocol, tables: np.ndarray | None = None) -> ProofShaped:
+def proof_shaped(protocol, tables: np.ndarray | None = None, choices: int = 1) -> ProofShaped:
     """Finder 2, for L = 2 and exactly one full layer: the steps of Lemma E2's proof, each with the commonest choice.
 
-    tables: the functions z_2 to choose from (default: all). If the largest set R holds no two prompts with different answers, a
-    smaller one that does is returned.
+    tables: the functions z_2 to choose from (default: all). choices: how many of the states after z_2 to try, commonest first,
+    until a pair is found; the first attempt is returned if none is. Where the largest set R of an attempt holds no two prompts
+    with different answers, the largest that does is taken.
 
-    Raises ValueError for L other than 2.
+    Raises ValueError for L other than 2, or choices < 1.
     """
     task = _check_task(protocol.task)
     if task.L != 2:
         raise ValueError(f"protocol.task has L = {task.L}: this finder follows the proof for L = 2; take `exhaustive`")
+    if choices < 1:
+        raise ValueError(f"choices={choices!r}: must be an integer >= 1")
     tables = task.functions(2) if tables is None else np.asarray(tables)
-    # (i) the commonest state before the full layer after z_2
-    tables = tables[_largest(protocol.state(tables, 2))]
-    # (ii) the commonest one after z_1, and the argument a at which its z_1 take most values
+    labels = classes(protocol.state(tables, 2))  # (i) the state before the full layer after z_2
+    order = np.argsort(-np.bincount(labels), kind="stable")[:choices]
+    first = None
+    for label in order:
+        found = _from_one_state(protocol, tables[labels == label])
+        if found.pair is not None:
+            return found
+        first = first or found
+    return first
+
+
+def _from_one_state(protocol, tables: np.ndarray) -> ProofShaped:
+    """Steps (ii) to (iv) for tables z_2 that leave the same state."""
+    task = protocol.task
+    # (ii) the commonest state after z_1, and the argument a at which the z_1 that leave it take most values
     seconds = task.functions(1)
-    same = seconds[_largest(protocol.state(join(tables[:1], seconds), 1))]
+    labels = classes(protocol.state(join(tables[:1], seconds), 1))
+    same = seconds[labels == np.bincount(labels).argmax()]
     start = int(np.argmax([len(np.unique(column)) for column in same.T]))
     chosen = same[np.unique(same[:, start], return_index=True)[1]]
     # (iii) what z_2 can still tell the players 0 and -1
     last = np.arange(task.ns[0])[:, None]
     contexts = np.array([np.concatenate(parts) for parts in product(chosen, np.array([[start]]), last)])
-    labels = refine(protocol, tables, contexts, 1)
+    labels = _cells(protocol, tables, chosen, start, contexts)
     # (iv) the largest class; if its members agree wherever they are asked, the largest that does not
-    asked = arguments(task, join(tables[:1], contexts))
-    sizes, kinds = np.bincount(labels), np.bincount(labels[_firsts(labels, tables[:, np.unique(asked)])])
+    asked = np.unique(arguments(task, join(tables[:1], contexts)))
+    sizes, kinds = np.bincount(labels), np.bincount(labels[_firsts(labels, tables[:, asked])])
     kept = tables[labels == np.argmax(np.where(kinds > 1, sizes, 0) if kinds.max() > 1 else sizes)]
     found = tuple(
         Decomposition(task, 1, np.concatenate([kept, np.tile(z, (len(kept), 1))], axis=1), (np.array([[start]]),)) for z in chosen
@@ -388,10 +407,61 @@ def proof_shaped(protocol, tables: np.ndarray | None = None) -> ProofShaped:
     return ProofShaped(len(tables), len(same), start, chosen, len(kept), found, fooling_pair(*found))
 
 
-def _largest(rows: np.ndarray) -> np.ndarray:
-    """Members (num,) of the largest class of rows; the first of equally large ones."""
-    labels = classes(rows)
-    return labels == np.bincount(labels).argmax()
+def _cells(protocol, tables, seconds, start: int, contexts) -> np.ndarray:
+    """`refine` at level 1; for an integer hybrid by way of `_SharedRound`, which computes less."""
+    if not isinstance(protocol, HybridProtocol):
+        return refine(protocol, tables, contexts, 1)
+    shared, labels = _SharedRound(protocol, tables), None
+    for second in seconds:
+        labels = classes(shared.messages(second, start), labels)
+    return labels
+
+
+class _SharedRound:
+    """What a hybrid with one full layer tells the players 0 and -1, for tables z_2 (num, N_1) that leave one state before it.
+
+    Early tokens then have the same stream before the full layer for all tables, and what a token of z_2 adds to a sum depends on
+    its own stream alone: it is computed once for each distinct stream and looked up. Messages that do not depend on z_2 are left
+    out. Tests compare with `refine`, which knows nothing of this.
+    """
+
+    def __init__(self, protocol: HybridProtocol, tables: np.ndarray):
+        self.model, self.task = protocol.model, protocol.task
+        place = self.model.word.index("F")
+        self.before, self.full, self.later = (self.model.layers[part] for part in (slice(place), place, slice(place + 1, None)))
+        x, states = self._scan(self.before, self.model.embedding[np.arange(tables.shape[1]), tables], None)
+        self.states = [LinearState(state.s[:1], None if state.z is None else state.z[:1]) for state in states]
+        rows = x.reshape(-1, x.shape[-1])
+        self.labels = classes(rows).reshape(tables.shape)
+        distinct = rows[np.unique(self.labels, return_index=True)[1]]
+        self.keys = self.full.inputs(self.model.ar, distinct[:, None])
+        self.after = self._scan(self.later, self.full.forward(self.model.ar, x), None)[1] if self.later else []
+
+    def _scan(self, layers, x, states):
+        found = []
+        for i, layer in enumerate(layers):
+            x, state = layer.scan(self.model.ar, x, None if states is None else states[i])
+            found.append(state)
+        return x, found
+
+    def messages(self, second: np.ndarray, start: int) -> np.ndarray:
+        """Sums at z_0 = start and at every w, and the states after z_1 of later layers: integers (num, width)."""
+        ar, core, m, parts = self.model.ar, self.full.core, self.task.m, []
+        here = np.arange(self.task.segments[1].start, self.task.seq_len)
+        for w in range(self.task.ns[0]):
+            x, _ = self._scan(self.before, self.model.embedding[here, [*second, start, w]][None], self.states)
+            inputs = self.full.inputs(ar, x)
+            share = core.partial(ar, inputs.q, self.keys.k, self.keys.v)  # (distinct, heads, m + 2, .)
+            num, den = (sum(part[column] for column in self.labels.T) for part in (share.num, share.den))
+            parts += [part[:, :, m if w == 0 else m + 1 :] for part in (num, den)]
+            if w == 0 and self.later:  # z_1 ends before w, so its state is the same for every w
+                q, k, v = (part[:, :, :m] for part in (inputs.q, inputs.k, inputs.v))
+                own = core.partial(ar, q, k, v, causal_mask(np.arange(m), np.arange(m)))
+                whole = core.merge(ar, Partial(num=num[:, :, :m], den=den[:, :, :m]), own)
+                stream = self.full.after(ar, np.repeat(x[:, :m], len(num), axis=0), core.finish(ar, whole))
+                states = self._scan(self.later, stream, self.after)[1]
+                parts += [part for state in states for part in (state.s, state.z) if part is not None]
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def _firsts(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
