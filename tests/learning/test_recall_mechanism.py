@@ -97,6 +97,19 @@ def test_seen_through_everything_is_the_trace(rows):
     torch.testing.assert_close(seen_through(decoder, tokens, "0.out", 1)[:, 5], alone)
 
 
+@pytest.mark.parametrize("name", ["SSM-TF", "TF-TF"])
+def test_seen_through_a_window_is_the_trace_of_those_tokens(rows, name):
+    """Position by position, each with nothing but its own last three tokens."""
+    stack = Stack.parse(name, width=8, vocab_size=FRAMED.vocab_size)
+    decoder, value = Decoder(stack, stack.initial(2)), "0.out" if name == "SSM-TF" else "0.attended"
+    tokens = rows[:2, :9]
+    found = seen_through(decoder, tokens, value, 3)
+    for p in range(9):
+        alone = decoder.trace(tokens[:, max(0, p - 2) : p + 1], {value})[value][:, -1]
+        torch.testing.assert_close(found[:, p], alone)
+    assert not torch.allclose(found, decoder.trace(tokens, {value})[value])
+
+
 def test_bad_input(rows):
     decoder = Decoder(STACK, STACK.initial(0))
     with pytest.raises(ValueError, match="no attention"):
