@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hybridseq.bounds import hybrid_protocols as hp
 from hybridseq.bounds.hybrid_protocols import Field, HybridProtocol
+from hybridseq.constructions.integer_composition import composition_hybrid
 from hybridseq.models.integer_hybrid import IntegerHybrid
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
@@ -228,6 +229,16 @@ def test_classes_and_best_read_out_by_dictionaries(word, seed):
     assert (found.tables, found.classes, found.largest) == (256, len(sizes), max(sizes.values()))
     assert found.accuracy == np.mean(run.outputs == answers) <= found.best
     assert hp.transcript_classes(play) == (found.classes, found.largest) and hp.best_read_out(play) == found.best
+
+
+@pytest.mark.parametrize(("linear", "bits"), [(False, 609), (True, 412)])
+def test_a_model_that_composes_tells_all_tables_apart(linear, bits):
+    """The totals of the specification: 7 messages of a token, 29 bits each, in a round; 3 hops of 2 bits in the chain."""
+    play = HybridProtocol(composition_hybrid(TASK, linear), TASK)
+    found = hp.information(play)
+    assert (found.bits, found.classes, found.largest, found.best, found.accuracy) == (bits, 256, 1, 1, 1)
+    assert hp.check_protocol([play], "all inputs of (2;2)").passed and hp.check_budgets([play], "one model").passed
+    assert hp.information(HybridProtocol(play.model.first_layers(2), TASK)).accuracy == 0.25
 
 
 def test_without_messages_nothing_is_known():

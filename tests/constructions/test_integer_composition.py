@@ -1,0 +1,73 @@
+"""The integer construction: all inputs of small shapes, the numbers of the specification, one layer fewer, one weight changed."""
+
+import numpy as np
+import pytest
+
+from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio
+from hybridseq.tasks.sequential_composition import SequentialComposition
+
+SHAPES = [(2, ()), (3, ()), (4, ()), (2, (2,)), (3, (1,)), (2, (1, 2)), (2, (1, 1, 1))]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("args", SHAPES)
+def test_all_inputs(args, linear):
+    task = SequentialComposition(*args)
+    model = composition_hybrid(task, linear)
+    assert model.word == ("R" if linear else "F") + "F" * task.L
+    for tokens in task.every():
+        assert np.array_equal(model.answers(tokens), task.answers(tokens))
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize(("args", "num"), [((8, (4,)), 100), ((5, (3,)), 100), ((3, (2, 2, 2)), 50), ((16, (4, 4)), 4)])
+def test_samples_of_larger_shapes(args, num, linear):
+    task = SequentialComposition(*args)
+    tokens = task.sample(np.arange(num))
+    assert np.array_equal(composition_hybrid(task, linear).answers(tokens), task.answers(tokens))
+
+
+def test_sizes_of_the_specification():
+    small, large = (composition_hybrid(SequentialComposition(*args)) for args in ((2, (2,)), (64, (2,) * 5)))
+    assert (small.accumulator, small.layers[0].head_dim, small.budget) == (10, 5, 50)
+    assert (large.seq_len, large.accumulator, large.layers[0].head_dim, large.budget) == (4034, 27, 15, 405)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_one_layer_fewer_knows_the_answer_by_chance(linear):
+    task = SequentialComposition(2, (2,))
+    tokens = next(task.every())
+    model = composition_hybrid(task, linear).first_layers(2)
+    assert (model.answers(tokens) != task.answers(tokens)).sum() == 3072
+
+
+def test_the_pointer_is_the_trace():
+    task = SequentialComposition(2, (1, 2))
+    tokens = task.sample(np.arange(200))
+    model, trace = composition_hybrid(task, linear=True), task.trace(tokens)
+    for hop, stream in enumerate(model.trace(tokens)[1:]):
+        assert np.array_equal(model.read(stream[:, -1]), trace[:, hop])
+
+
+def test_signs_are_safe():
+    task = SequentialComposition(2, (2,))
+    assert round(least_ratio(composition_hybrid(task), next(task.every())), 4) == 0.641
+    wide = SequentialComposition(16, (8,))
+    assert least_ratio(composition_hybrid(wide), wide.sample([0, 1])) > 0.6
+
+
+def test_a_wrong_sign_in_a_query_gives_wrong_answers():
+    task = SequentialComposition(2, (2,))
+    tokens, model = next(task.every()), composition_hybrid(task)
+    wrong = []
+    for row in range(5):
+        layer = model.layers[2]
+        column = int(np.flatnonzero(layer.q[0, row])[0])
+        changed = model.with_layer(2, layer.with_weight("q", (0, row, column), -int(layer.q[0, row, column])))
+        wrong.append(int((changed.answers(tokens) != task.answers(tokens)).sum()))
+    assert min(wrong) > 1000
+
+
+def test_other_orders_are_refused():
+    with pytest.raises(ValueError, match="order 'rev'"):
+        composition_hybrid(SequentialComposition(2, (2,), "rev"))
