@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio
+from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio, sizes
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
 SHAPES = [(2, ()), (3, ()), (4, ()), (2, (2,)), (3, (1,)), (2, (1, 2)), (2, (1, 1, 1))]
@@ -28,9 +28,12 @@ def test_samples_of_larger_shapes(args, num, linear):
 
 
 def test_sizes_of_the_specification():
-    small, large = (composition_hybrid(SequentialComposition(*args)) for args in ((2, (2,)), (64, (2,) * 5)))
-    assert (small.accumulator, small.layers[0].head_dim, small.budget) == (10, 5, 50)
-    assert (large.seq_len, large.accumulator, large.layers[0].head_dim, large.budget) == (4034, 27, 15, 405)
+    small = composition_hybrid(SequentialComposition(2, (2,)))
+    assert (small.layers[0].head_dim, small.accumulator, small.budget) == sizes(SequentialComposition(2, (2,))) == (5, 10, 50)
+    long = SequentialComposition(64, (2,) * 5)
+    assert long.seq_len == 4034 and sizes(long) == (15, 27, 405)
+    with pytest.raises(ValueError, match="n = 4034 needs an embedding table"):
+        composition_hybrid(long)
 
 
 @pytest.mark.parametrize("linear", [False, True])

@@ -28,7 +28,10 @@ from hybridseq.models.integer_hybrid import FullLayer, IntegerHybrid, RecurrentL
 from hybridseq.residual import Stream
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
-__all__ = ["composition_hybrid", "least_ratio"]
+__all__ = ["composition_hybrid", "least_ratio", "sizes"]
+
+MOST_ENTRIES = 1 << 25
+"""The largest embedding table that is built: positions times tokens times width."""
 
 
 def bits(count: int) -> int:
@@ -37,7 +40,8 @@ def bits(count: int) -> int:
 
 
 def composition_hybrid(task: SequentialComposition, linear: bool = False) -> IntegerHybrid:
-    """The hybrid F^(L+1), or R F^L with `linear`. Raises ValueError for another prompt order than std.
+    """The hybrid F^(L+1), or R F^L with `linear`. Raises ValueError for another prompt order than std, or a task too long to
+    tabulate its embedding.
 
     >>> model = composition_hybrid(SequentialComposition(2, (2,)))
     >>> model.word, model.accumulator, model.budget, model.layers[0].head_dim
@@ -45,7 +49,24 @@ def composition_hybrid(task: SequentialComposition, linear: bool = False) -> Int
     """
     if task.order != "std":
         raise ValueError(f"task: order {task.order!r}, but the last token must be w: use order 'std'")
-    return _Weights(task).model(linear)
+    weights = _Weights(task)
+    entries = task.seq_len * task.vocab_size * weights.stream.dim
+    if entries > MOST_ENTRIES:
+        raise ValueError(
+            f"task: n = {task.seq_len} needs an embedding table of {entries:,} numbers, at most {MOST_ENTRIES:,} are built; "
+            "take the construction of `constructions.sequential_composition`, which has no table"
+        )
+    return weights.model(linear)
+
+
+def sizes(task: SequentialComposition) -> tuple[int, int, int]:
+    """(d, p_A, B): features of a key, bits of an accumulator, budget B = H d p_A of one head, for a task of any length.
+
+    >>> sizes(SequentialComposition(64, (2, 2, 2, 2, 2)))
+    (15, 27, 405)
+    """
+    weights = _Weights(task)
+    return weights.d, weights.accumulator, weights.d * weights.accumulator
 
 
 class _Weights:
@@ -55,6 +76,7 @@ class _Weights:
         self.task = task
         self.la, self.bv, self.bw = bits(task.L + 2), bits(task.num_answers), max(map(bits, task.ns), default=0)
         self.d, self.kappa = self.la + self.bw + self.bv, bits(4 * task.seq_len)
+        self.accumulator = self.kappa + task.seq_len.bit_length() + 1
         self.gain = ceil(self.kappa / 2)
         self.p = max(3, self.gain.bit_length() + 1, self.la.bit_length() + 1)
         slots = {"lev": self.la, "aw": self.bw, "ai": self.bv, "val": self.bv, "w": (task.L - 1) * self.bw}
@@ -66,9 +88,8 @@ class _Weights:
         layers = (first, *(self.hop(l) for l in range(1, self.task.L + 1)))
         readout = np.zeros((self.task.num_answers, self.stream.dim), np.int64)
         readout[:, self.stream.slice("ptr")] = self.code(np.arange(self.task.num_answers), self.bv)
-        width = self.kappa + self.task.seq_len.bit_length() + 1
         word = ("R" if linear else "F") + "F" * self.task.L
-        return IntegerHybrid(word, self.p, self.kappa, self.embedding(), layers, readout, width)
+        return IntegerHybrid(word, self.p, self.kappa, self.embedding(), layers, readout, self.accumulator)
 
     def code(self, numbers, width: int) -> np.ndarray:
         return binary_words(np.asarray(numbers), width, bit_order="lsb", one=+1)
