@@ -134,6 +134,28 @@ class CoarseHeads(Float):
 # the construction -----------------------------------------------------------------------------------------------------
 
 
+def pointer_maps(stream: Stream) -> tuple[Affine, Affine]:
+    """The two maps of the MLP ptr <- sign(scr), scr <- 0, with 6 hidden units a coordinate.
+
+    relu(2y + 1) - relu(2y - 1) - 1 is the sign of y where |y| >= 1/2; relu(x) - relu(-x) = x takes away what stands there.
+    """
+    size = len(stream.coordinates("ptr"))
+    units = Stream(dict.fromkeys(("up", "down", "old", "minus_old", "read", "minus_read"), size))
+    hidden = {
+        "up": {"scr": 2, "1": 1},
+        "down": {"scr": 2, "1": -1},
+        "old": {"ptr": 1},
+        "minus_old": {"ptr": -1},
+        "read": {"scr": 1},
+        "minus_read": {"scr": -1},
+    }
+    out = {
+        "ptr": {"up": 1, "down": -1, "old": -1, "minus_old": 1, "1": -1},
+        "scr": {"read": -1, "minus_read": 1},
+    }
+    return Affine.from_rows(stream, units, hidden), Affine.from_rows(units, stream, out)
+
+
 @dataclass(frozen=True)
 class ComposingTransformer(NamedWeights):
     """The construction for one task; it answers at the last token.
@@ -325,27 +347,10 @@ class ComposingTransformer(NamedWeights):
         return maps
 
     def _pointer_maps(self) -> dict[str, Affine]:
-        """ptr <- sign(scr) and scr <- 0: relu(2y + 1) - relu(2y - 1) - 1 is the sign of y where |y| >= 1/2."""
-        bv = self.sizes.bv
-        units = Stream(dict.fromkeys(("up", "down", "old", "minus_old", "read", "minus_read"), bv))
-        hidden = {
-            "up": {"scr": 2, "1": 1},
-            "down": {"scr": 2, "1": -1},
-            "old": {"ptr": 1},
-            "minus_old": {"ptr": -1},
-            "read": {"scr": 1},
-            "minus_read": {"scr": -1},
-        }
-        out = {
-            "ptr": {"up": 1, "down": -1, "old": -1, "minus_old": 1, "1": -1},
-            "scr": {"read": -1, "minus_read": 1},
-        }
+        hidden, out = pointer_maps(self.stream)
         codes = (2 * self._code(np.arange(self.task.vocab_size), "ptr").astype(int)).tolist()
-        return {
-            "MLP hidden": Affine.from_rows(self.stream, units, hidden),
-            "MLP out": Affine.from_rows(units, self.stream, out),
-            "logits": self._from_stream("token", self.task.vocab_size, {"token": {"ptr": codes}}),
-        }
+        logits = self._from_stream("token", self.task.vocab_size, {"token": {"ptr": codes}})
+        return {"MLP hidden": hidden, "MLP out": out, "logits": logits}
 
     # ------------------------------------------------------------------------------------------------------ layers
 
