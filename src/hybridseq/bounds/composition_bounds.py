@@ -150,9 +150,7 @@ class IntegerBudget:
         """The bits at a prompt of `length` tokens."""
         width = self.g + self.p + (length - 1).bit_length() + 1
         layer = self.heads * (self.dim**2 + self.dim) * width
-        return Budget(
-            self.layers_before * layer, self.layers_after * layer, self.heads * (self.dim * width + width - 1)
-        )
+        return Budget(self.layers_before * layer, self.layers_after * layer, self.heads * (self.dim * width + width - 1))
 
 
 # E2 ----------------------------------------------------------------------------------------------------------------------
