@@ -77,6 +77,20 @@ def test_a_protocol_that_loses_a_message_is_noticed(broken, word):
     assert hp.check_protocol([right], "all inputs").passed
 
 
+def test_a_bit_that_flips_on_its_way_is_noticed():
+    """The top bit of every message matters; and a bit that is not there cannot flip."""
+    play, tokens = protocol("RFR", SIZES[1]), next(TASK.every())
+    truth = play.run(tokens).stream
+    assert play.sizes == tuple(m.bits for m in play.run(tokens[:1]).messages)
+    for number, size in enumerate(play.sizes):
+        assert (play.run(tokens, flip=(number, size - 1)).stream != truth).any()
+    for flip in ((12, 0), (0, play.sizes[0]), (-1, 0)):
+        with pytest.raises(ValueError, match="flip="):
+            play.run(tokens, flip=flip)
+    with pytest.raises(ValueError, match="on the wire"):
+        play.run(tokens, wire=False, flip=(0, 0))
+
+
 def test_a_model_with_one_weight_changed_is_another_protocol():
     one = protocol("FR", SIZES[2])
     layer = one.model.layers[0]

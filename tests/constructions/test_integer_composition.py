@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio, sizes
+from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio, sizes, table_register
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
 SHAPES = [(2, ()), (3, ()), (4, ()), (2, (2,)), (3, (1,)), (2, (1, 2)), (2, (1, 1, 1))]
@@ -74,3 +74,22 @@ def test_a_wrong_sign_in_a_query_gives_wrong_answers():
 def test_other_orders_are_refused():
     with pytest.raises(ValueError, match="order 'rev'"):
         composition_hybrid(SequentialComposition(2, (2,), "rev"))
+
+
+@pytest.mark.parametrize(("args", "width"), [((2, ()), 2), ((2, (2,)), 8), ((3, (1,)), 6), ((2, (1, 2)), 8), ((5, ()), 12)])
+def test_a_register_holds_a_table(args, width):
+    task = SequentialComposition(*args)
+    model, tables = table_register(task), task.functions(task.L)
+    rest = np.tile(task.sample(0)[task.num_answers :], (len(tables), 1))
+    layer = model.layers[0]
+    state = layer.scan(model.ar, model.embed(np.concatenate([tables, rest], axis=1)))[1]
+    places = task.num_answers ** np.arange(task.num_answers)
+    assert layer.state_bits == width
+    assert state.s[:, 0, 0, 0].tolist() == (tables @ places - task.num_answers // 2 * places[-1]).tolist()
+
+
+def test_registers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="order 'wfirst'"):
+        table_register(SequentialComposition(2, (2,), "wfirst"))
+    with pytest.raises(ValueError, match="24 bits"):
+        table_register(SequentialComposition(4, (2,)))

@@ -217,31 +217,40 @@ class HybridProtocol:
         return 2 * each * tokens if layer.letter == "F" else each * (layer.head_dim + 1)
 
     def _pairs(self, layer: IntegerLayer) -> list[tuple[int, int]]:
-        """(sender, receiver) in one epoch."""
+        """(sender, receiver) in one epoch, in the order in which they are sent."""
         if layer.letter == "R":
             return list(pairwise(self.players))
         return [(j, i) for place, i in enumerate(self.players) for j in self.players[:place]]
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bits of each message, in the order of `Run.messages`."""
+        sent = [(layer, i) for layer in self.model.layers for _, i in self._pairs(layer)]
+        return tuple(sum(field.bits for field in self._fields(layer, self.tokens_of(i))) for layer, i in sent)
+
     @property
     def bits(self) -> int:
         """Bits of all messages for one prompt; the same for every prompt."""
-        sent = [(layer, i) for layer in self.model.layers for _, i in self._pairs(layer)]
-        return sum(field.bits for layer, i in sent for field in self._fields(layer, self.tokens_of(i)))
+        return sum(self.sizes)
 
     # how it is played
 
-    def run(self, tokens, wire: bool = True) -> Run:
+    def run(self, tokens, wire: bool = True, flip: tuple[int, int] | None = None) -> Run:
         """Play it for prompts (num, n). wire: send every message as zeros and ones; without, numbers are handed over as they are.
 
-        Raises ValueError for bad prompts, and, on the wire, for a sum that does not fit its bits.
+        flip: (message, bit), both counted from 0, is inverted on its way, in every prompt: a control.
+
+        Raises ValueError for bad prompts, a bit to flip that is not there, or (on the wire) a sum that does not fit its bits.
         """
+        if flip is not None and not (wire and 0 <= flip[0] < len(self.sizes) and 0 <= flip[1] < self.sizes[flip[0]]):
+            raise ValueError(f"flip={flip!r}: must be (message, bit) on the wire; the messages have {self.sizes} bits")
         tokens = np.atleast_2d(self.task.check(tokens))
         embedded = self.model.embed(tokens)
         x = {player: embedded[:, place] for player, place in self.segments.items()}
         messages: list[Message] = []
         for epoch, layer in enumerate(self.model.layers):
             play = self._round if isinstance(layer, FullLayer) else self._chain
-            x = play(_Post(self, epoch, layer, messages, wire), layer, x)
+            x = play(_Post(self, epoch, layer, messages, wire, flip), layer, x)
         stream = np.concatenate(list(x.values()), axis=1)
         return Run(tuple(messages), stream, self.model.read(stream[:, -1]))
 
@@ -307,6 +316,7 @@ class _Post:
     layer: IntegerLayer
     kept: list
     wire: bool
+    flip: tuple[int, int] | None
 
     def send(self, sender: int, receiver: int, numbers) -> tuple[np.ndarray, ...]:
         """What arrives."""
@@ -314,7 +324,10 @@ class _Post:
         fields = self.protocol._fields(self.layer, size)
         if self.wire:
             where = f"epoch {self.epoch} ({self.layer.letter}), player {sender} to {receiver}"
-            numbers = decode(encode(numbers, fields, where), fields)
+            bits = encode(numbers, fields, where)
+            if self.flip and self.flip[0] == len(self.kept):
+                bits[:, self.flip[1]] ^= 1
+            numbers = decode(bits, fields)
         budget = self.protocol._budget(self.layer, size)
         self.kept.append(Message(self.epoch, self.layer.letter, sender, receiver, fields, tuple(numbers), budget))
         return tuple(numbers)

@@ -28,7 +28,7 @@ from hybridseq.models.integer_hybrid import FullLayer, IntegerHybrid, RecurrentL
 from hybridseq.residual import Stream
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
-__all__ = ["composition_hybrid", "least_ratio", "sizes"]
+__all__ = ["composition_hybrid", "least_ratio", "sizes", "table_register"]
 
 MOST_ENTRIES = 1 << 25
 """The largest embedding table that is built: positions times tokens times width."""
@@ -157,6 +157,36 @@ class _Weights:
             q=self.rows(1, (0, "one", 1))[None], k=key[None], v=value[None], out=self.rows(self.bv, (0, "ptr", -2)).T,
             mlp_in=nothing, mlp_out=nothing.T, state_bits=1, normalise=False,
         )  # fmt: skip
+
+
+def table_register(task: SequentialComposition) -> IntegerHybrid:
+    """One recurrent layer that holds all of z_L in a single number of state; it answers nothing.
+
+    S = sum_a N^a z_L(a) - c N^(N-1) with N = N_{L-1} and c = N div 2: the key of argument a is N^a, its value z_L(a), less c at
+    the last; all other keys are 0. It solves no task: it shows how little it takes to tell all tables apart.
+
+    Raises ValueError for another prompt order than std, or beyond 20 bits.
+
+    >>> model = table_register(SequentialComposition(2, (2,)))
+    >>> model.word, model.layers[0].state_bits
+    ('R', 8)
+    """
+    size = task.num_answers
+    shift = size // 2 * size ** (size - 1)
+    width = 1 + max((shift - 1).bit_length(), (size**size - 1 - shift).bit_length())
+    if task.order != "std" or width > 20:
+        raise ValueError(f"task: order {task.order!r}, {width} bits; z_L must come first (order 'std') and fit 20 bits")
+    key, value = 0, 1
+    table = np.zeros((task.seq_len, task.vocab_size, 2), np.int64)
+    table[:size, :, key] = size ** np.arange(size)[:, None]
+    table[:size, :, value] = np.arange(task.vocab_size)
+    table[size - 1, :, value] -= size // 2
+    one, nothing = np.eye(2, dtype=np.int64), np.zeros((0, 2), np.int64)
+    layer = RecurrentLayer(
+        q=one[None, [key]], k=one[None, [key]], v=one[None, [value]], out=np.zeros((2, 1), np.int64),
+        mlp_in=nothing, mlp_out=nothing.T, state_bits=width, feature_bits=width, normalise=False,
+    )  # fmt: skip
+    return IntegerHybrid("R", width + 1, 0, table, (layer,), np.zeros((size, 2), np.int64))
 
 
 def least_ratio(model: IntegerHybrid, tokens) -> float:
