@@ -92,6 +92,16 @@ def test_margins_of_the_two_by_two_task():
         sc.least_ratio(ComposingTransformer(task))
 
 
+def test_the_last_token_looks_at_the_argument():
+    task = task_of(4, (2,))  # seed 0 of the specification: w = 1, trace 1, 0, 7
+    weights = ComposingTransformer(task).looks(task.sample([0]))[0]
+    places = [task.position(0), task.position(1, 1), task.position(2, 4 + 0)]
+    assert weights.argmax(axis=-1).tolist() == places and weights.sum(axis=-1) == pytest.approx(1)
+    assert weights.max(axis=-1).min() > 8 / 9 and sc.proved_margin(14) == Fraction(99, 125)
+    with pytest.raises(ValueError, match="letter F"):
+        ComposingTransformer(task, "linear").looks(task.sample([0]))
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(2, 300), st.lists(st.integers(1, 40), max_size=6).map(tuple))
 def test_hdp_is_at_most_its_bound(m, ns):
