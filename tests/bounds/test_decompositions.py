@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridseq import rng
 from hybridseq.bounds import decompositions as dc
+from hybridseq.bounds.composition_bounds import Budget
 from hybridseq.bounds.decompositions import Decomposition
+from hybridseq.bounds.hashed_protocols import HashedHybrid
 from hybridseq.bounds.hybrid_protocols import HybridProtocol, transcript_classes
 from hybridseq.evidence import Certificate
 from hybridseq.models.integer_hybrid import IntegerHybrid
@@ -44,53 +45,6 @@ class Whisper:
 
     def state(self, tokens, player):
         return np.zeros((len(tokens), 0), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Hashed:
-    """One full layer between recurrent ones, every function a hash: states of `pre` and `post` bits, accumulators of b bits."""
-
-    task: SequentialComposition
-    pre: int
-    post: int
-    b: int
-    seed: int
-
-    def _hash(self, bits, tag, *columns):
-        word = rng.mix(np.uint64(self.seed * 1000 + tag))
-        for column in columns:
-            with np.errstate(over="ignore"):
-                word = rng.mix(word + np.asarray(column).astype(np.uint64))
-        return (word % np.uint64(1 << bits)).astype(np.int64)
-
-    def state(self, tokens, player):
-        z2, z1, z0 = (self.task.segments[p] for p in (2, 1, 0))
-        after = self._hash(self.pre, 1, *tokens[:, z2].T)
-        if player <= 1:
-            after = self._hash(self.pre, 2, after, *tokens[:, z1].T)
-        if player == 0:
-            after = self._hash(self.pre, 3, after, *tokens[:, z0].T)
-        return after[:, None]
-
-    def transcript(self, tokens, level):
-        z2, z1 = self.task.segments[2], self.task.segments[1]
-        a, w = tokens[:, self.task.segments[0].start], tokens[:, -1]
-        sigma, tau, rho = (self.state(tokens, p)[:, 0] for p in (2, 1, 0))
-        to_first = [self._hash(self.b, 4, *tokens[:, z2].T, i, value, sigma) for i, value in enumerate(tokens[:, z1].T)]
-        to_start = self._hash(self.b, 5, *tokens[:, z2].T, a, tau)
-        to_last = self._hash(self.b, 6, *tokens[:, z2].T, w, rho)
-        after_z2 = self._hash(self.post, 7, *tokens[:, z2].T)
-        after_z1 = self._hash(self.post, 8, after_z2, *tokens[:, z1].T, *to_first)
-        sent = {
-            2: [sigma, after_z2, to_start, to_last, *to_first],
-            1: [tau, after_z1, to_start, to_last, self._hash(self.b, 9, *tokens[:, z1].T, sigma, a)],
-        }
-        sent[1].append(self._hash(self.b, 10, *tokens[:, z1].T, sigma, w, rho))
-        return np.stack(sent[level], axis=1)
-
-    def outputs(self, tokens):
-        seen = self.transcript(tokens, 1)
-        return self._hash(10, 11, *seen.T, *tokens[:, self.task.segments[0].start :].T) % self.task.num_answers
 
 
 def everything(task, level, tables):
@@ -239,20 +193,8 @@ def test_exhaustive_finder(entries, num_classes, largest):
         assert dc.count(found.decomposition).forced and dc.fooling_pair(found.decomposition) is not None
 
 
-@pytest.mark.parametrize("bits", [(1, 1, 1), (1, 2, 2), (1, 3, 1)])
-def test_proof_shaped_finder_below_the_threshold_of_lemma_e2(bits):
-    for seed in range(4):
-        protocol = Hashed(THREE, *bits, seed)
-        found = dc.proof_shaped(protocol)
-        assert found.same_state >= 6**6 / 2 ** bits[0] and found.same_second >= 27 / 2 ** bits[0]
-        assert found.left >= 6**6 / 2 ** (bits[0] + len(found.seconds) * bits[1] + 3 * bits[2])
-        assert len(set(found.seconds[:, found.start].tolist())) == len(found.seconds)
-        assert dc.check_decomposition(protocol, *found.decompositions).passed
-        assert dc.check_lemma(protocol, *found.decompositions).passed and found.pair is not None
-
-
 def test_proof_shaped_finder_fails_where_messages_carry_the_table():
-    found = dc.proof_shaped(Hashed(THREE, 4, 8, 12, 0))
+    found = dc.proof_shaped(HashedHybrid(THREE, Budget(4, 8, 12), 0))
     assert found.pair is None and found.left == 1
 
 
