@@ -1,7 +1,7 @@
 """Token mixers, one file a family. The step is the definition; a parallel form must equal it."""
 
 from hybridseq.mixers.attention import Attention, AttentionInputs, Cache, Partial, causal_mask
-from hybridseq.mixers.block_sparse import BlockSparseAttention
+from hybridseq.mixers.block_sparse import BlockCache, BlockSparseAttention, BlockSparseInputs
 from hybridseq.mixers.channel_delta import RWKV7, ChannelDeltaInputs, KimiDeltaAttention, RWKV7Inputs
 from hybridseq.mixers.convolution import ConvolutionInputs, ShortConvolution
 from hybridseq.mixers.delta_rule import ORDERS, DeltaInputs, DeltaRule
@@ -27,6 +27,7 @@ from hybridseq.mixers.mamba import (
 from hybridseq.mixers.mamba_block import MambaBlock
 from hybridseq.mixers.recurrence import Mixer, Recurrence, TokenInputs
 from hybridseq.mixers.rotary import RotaryAttention
+from hybridseq.mixers.summaries import MaxSummary, MeanSummary, MLPSummary, PositionedSummary, Summary, SummaryFormat
 
 __all__ = [
     "FEATURE_MAPS",
@@ -34,7 +35,9 @@ __all__ = [
     "RWKV7",
     "Attention",
     "AttentionInputs",
+    "BlockCache",
     "BlockSparseAttention",
+    "BlockSparseInputs",
     "Cache",
     "ChannelDeltaInputs",
     "ConvolutionInputs",
@@ -52,9 +55,13 @@ __all__ = [
     "Layer",
     "LinearAttention",
     "LinearInputs",
+    "MLPSummary",
     "MambaBlock",
+    "MaxSummary",
+    "MeanSummary",
     "Mixer",
     "Partial",
+    "PositionedSummary",
     "RWKV7Inputs",
     "Recurrence",
     "RotaryAttention",
@@ -62,6 +69,8 @@ __all__ = [
     "SelectiveScan",
     "ShortConvolution",
     "StateSpaceDual",
+    "Summary",
+    "SummaryFormat",
     "TokenInputs",
     "causal_mask",
     "softplus",

@@ -319,6 +319,4 @@ def carried_numbers(mixer, state) -> int:
         return int(np.prod(tuple(state.shape))) // mixer.width * (mixer.width - 1)  # the next step drops the oldest
     arrays = [state] if hasattr(state, "shape") else [a for a in vars(state).values() if a is not None]
     numbers = sum(int(np.prod(tuple(a.shape))) for a in arrays)
-    if isinstance(mixer, BlockSparseAttention):
-        numbers += arrays[0].shape[-2] // mixer.block_size * mixer.head_dim  # block means, recomputed here
     return numbers

@@ -18,7 +18,7 @@ from hybridseq.mixers.mamba import EulerInputs, GateInputs, SelectiveInputs, sof
 from hybridseq.mixers.recurrence import Mixer
 
 _GATES = ("alpha", "beta")  # their maps give the pre-activation of a sigmoid
-_NAMES = ("q", "k", "v", *_GATES)
+_NAMES = ("q", "k", "v", "selector", "content", *_GATES)
 _STATE_SPACE = {
     ConvolutionInputs: {"x": None},
     EulerInputs: {"x": None, "delta": None},
