@@ -12,8 +12,8 @@ attention that reads few blocks.
 
     content   3 7 | 0 2 | 6 6     query   1     bit   1  (7 + 1 = 8)
 
-Deviates: reconstructed. The problem is Match-2 of Sanford, Hsu and Telgarsky (2023); whether j = i counts, and the version that is
-read at the last token, are our reading. M = n^2 unless said otherwise.
+Deviates: reconstructed. The problem is Match-2 of Sanford, Hsu and Telgarsky (2023); whether j = i counts, and the version that
+is read at the last token, are our reading. M = n^2 unless said otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from hybridseq import rng
-from hybridseq.tasks.exhaustive import MOST_EXHAUSTIVE
+from hybridseq.tasks.exhaustive import every_sequence
 
 __all__ = ["LastTokenTwoSum", "TwoSum", "free_residues"]
 
@@ -109,11 +109,7 @@ class TwoSum:
 
     def every(self, block: int = 1 << 14) -> Iterator[np.ndarray]:
         """All prompts in counting order, in blocks (num, length). Raises ValueError beyond 2^24 of them."""
-        if self.count > MOST_EXHAUSTIVE:
-            raise ValueError(f"modulus={self.modulus}, length={self.length}: {self.count} prompts are too many; use sample")
-        places = self.modulus ** np.arange(self.length - 1, -1, -1)
-        for start in range(0, self.count, block):
-            yield np.arange(start, min(start + block, self.count))[:, None] // places % self.modulus
+        return every_sequence(self.modulus, self.length, block)
 
 
 @dataclass(frozen=True)
