@@ -23,6 +23,7 @@ def test_seed_0_of_the_reference():
 def test_seed_3_of_the_long_reference():
     task = SequentialComposition(64, (2,) * 5)
     tokens = task.sample(3)
+    assert task.name == "(64; 2,2,2,2,2)" and SequentialComposition(3).name == "(3)"
     assert task.seq_len == 4034 and task.parse(tokens).w.tolist() == [[1, 1, 0, 1, 1]]
     assert task.trace(tokens).tolist() == [19, 62, 46, 122, 201, 1018, 223]
 

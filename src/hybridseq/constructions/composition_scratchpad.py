@@ -262,9 +262,8 @@ class CompositionScratchpad(NamedWeights):
 
     def describe(self) -> str:
         """The task, the number of layers, and what is not as it should be."""
-        ns = f"; {','.join(map(str, self.task.ns))}" if self.task.ns else ""
         kind = "thoughts that carry w" if self.carry else "symbols as thoughts"
-        return self._with_changes(f"({self.task.m}{ns}), {self.num_layers} layer{'s' * (not self.carry)}, {kind}")
+        return self._with_changes(f"{self.task.name}, {self.num_layers} layer{'s' * (not self.carry)}, {kind}")
 
 
 # checks ---------------------------------------------------------------------------------------------------------------

@@ -271,8 +271,7 @@ class PointerDoubling(NamedWeights):
 
     def describe(self) -> str:
         """The task, the form, and what is not as it should be."""
-        ns = f"; {','.join(map(str, self.task.ns))}" if self.task.ns else ""
-        words = f"({self.task.m}{ns}), {self.task.order}, {self.form} of {self.depth} layers"
+        words = f"{self.task.name}, {self.task.order}, {self.form} of {self.depth} layers"
         return self._with_changes(words)
 
 

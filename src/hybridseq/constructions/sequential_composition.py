@@ -445,8 +445,7 @@ class ComposingTransformer(NamedWeights):
 
     def describe(self) -> str:
         """The task, the word, and what is not as in the theorem."""
-        ns = f"; {','.join(map(str, self.task.ns))}" if self.task.ns else ""
-        return self._with_changes(f"({self.task.m}{ns}), {self.word}, {self.numbers}")
+        return self._with_changes(f"{self.task.name}, {self.word}, {self.numbers}")
 
 
 @dataclass(frozen=True)

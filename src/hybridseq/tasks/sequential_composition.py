@@ -108,6 +108,11 @@ class SequentialComposition:
     # ------------------------------------------------------------------------------------------------------ sizes
 
     @property
+    def name(self) -> str:
+        """The shape in words, for example "(4; 2,2)"."""
+        return f"({self.m}; {','.join(map(str, self.ns))})" if self.ns else f"({self.m})"
+
+    @property
     def L(self) -> int:
         """The number of tables."""
         return len(self.ns) + 1
