@@ -152,7 +152,7 @@ def test_each_term_of_three_functions_by_hand():
     bound = ThreeFunctions(5, 4, 3, first_functions=2, starts=1, second_functions=2, accumulator=7, gaps=(1, 2, 4))
     Q = 2 * 5 + 1 + 1 * 12
     assert bound.first_queries == Q and bound.length == 2 + 5 + 20 + 60
-    assert bound.constant() == 1 + 2 * 2 + 7 * (Q + 2 * 20 + 2 * 1 + 2 * 1 * 12) + 2 * 2 * 4
+    assert bound.constant() == 1 + 2 + 7 * (Q + 2 * 20 + 2 * 1 + 2 * 1 * 12) + 2 * 2 * 4
     assert bound.terms() == [(3 * bound.x_2, 60), (-2 * 4 * bound.x_1, 20)]
 
 

@@ -297,9 +297,12 @@ class ThreeFunctions(Inequality):
 
         X_1 = U(m, s, S_0 s/m, k_1),   t = q_1 X_1,   Q = k_1 m + s + s q_1 q_2,   x_2 = U(N_1, t, S_0 + S_1 + b Q, k_2).
 
-        If  S_0 + 2 S_1 + k_2 t log2 N_1 + b (Q + k_2 N_1 + k_1 s + k_1 s q_1 q_2) + k_1 k_2 S_2 < q_2 x_2 log2 N_2,
+        If  S_0 + S_1 + k_2 t log2 N_1 + b (Q + k_2 N_1 + k_1 s + k_1 s q_1 q_2) + k_1 k_2 S_2 < q_2 x_2 log2 N_2,
 
     the model errs on some input of (m; n_1, n_2).
+
+    The state of the middle gap after z_2 is not paid for: once the first layer's accumulators after z_3 are fixed for the tokens
+    of the chosen functions z_2, this state is a function of z_2, and the choice made it the same for all of them.
 
     first_functions: k_1 functions z_1. starts: s arguments for z_0. second_functions: k_2 functions z_2. gaps: (S_0, S_1, S_2).
 
@@ -350,7 +353,7 @@ class ThreeFunctions(Inequality):
         """Bits of z_3 that are fixed, without the k_2 t log2 N_1 of the choice of the functions z_2."""
         k_1, k_2, s, w = self.first_functions, self.second_functions, self.starts, self.n_1 * self.n_2
         queries = self.first_queries + k_2 * self.m * self.n_1 + k_1 * s + k_1 * s * w
-        return self.gaps[0] + 2 * self.gaps[1] + self.accumulator * queries + k_1 * k_2 * self.gaps[2]
+        return self.gaps[0] + self.gaps[1] + self.accumulator * queries + k_1 * k_2 * self.gaps[2]
 
 
 # tables ------------------------------------------------------------------------------------------------------------------
