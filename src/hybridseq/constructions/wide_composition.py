@@ -4,8 +4,8 @@
     tab   n_1 bv   0; at the token z_1(a) layer 1 writes code(z_2(j N_0 + z_1(a))) for every j in [n_1]
     got   n_1 bv   0; layer 2 writes what the last token has read of a table `tab`
 
-Layer 1 walks ahead for every digit that w might be: head j asks for [code(2); code(j); val]. One more head fetches z_0. In layer 2
-the last token asks for the record (1, 0, i_0) and takes its n_1 codes, one a head; the MLP keeps the one that its digit names.
+Layer 1 walks ahead for every digit that w might be: head j asks for [code(2); code(j); val]. One more head fetches z_0. In layer
+2 the last token asks for the record (1, 0, i_0) and takes its n_1 codes, one a head; the MLP keeps the one that its digit names.
 
 Deviates: not in paper C. It shows where the statement that L layers are not enough needs small H d p.
 """
