@@ -47,6 +47,16 @@ def test_census_of_the_specification(modulus, block_size, dims, bits, expected):
     assert bs.summary_bits(model) == dims * bits
 
 
+def test_census_check_can_fail():
+    task = LastTokenTwoSum(16, 2, 2)
+    model = SparseTwoSum(task, RandomMean(1, 4, 7)).model
+    assert bs.check_census([(model, task, (120, 13, 118, 19))]).passed
+    assert not bs.check_census([(model, task, (120, 13, 118, 18))]).passed
+    assert bs.check_all_fooled([bs.Success(1, 2, 3, 3)], "x").passed
+    assert not bs.check_all_fooled([bs.Success(1, 2, 3, 3), bs.Success(1, 4, 2, 3)], "x").passed
+    assert not bs.check_all_fooled([], "x").passed
+
+
 def test_existence_and_half_of_it():
     sizes = (1, 2, 4, 8, 16)
     assert [round(bs.existence(256, b), 1) for b in sizes] == [8.0, 15.0, 27.3, 48.4, 82.9]

@@ -135,6 +135,28 @@ def test_budgets_grow_like_the_square_of_the_block():
     assert all(1.4 < g < 2.1 for g in growth), growth
 
 
+def test_budget_bound():
+    assert sel.check_polynomial_budget([(2**e, b) for e in (4, 6, 10) for b in (1, 2, 3, 5)]).passed
+    with pytest.raises(ValueError, match="power of two"):
+        sel.check_polynomial_budget([(12, 2)])
+
+
+def test_bloom_check_can_fail():
+    tasks = [LastTokenTwoSum(1024, 16, 2)]
+    assert sel.check_bloom(tasks, 200).passed
+    few = SparseTwoSum(tasks[0], BloomKey(3, 2), top_k=2)
+    assert sel.misses(few, 200) > 20
+
+
+def test_whole_layer_in_fixed_point():
+    """Four bits of integer part and of fraction at M = 8; the scale must fit below 2^s."""
+    task = LastTokenTwoSum(8, 4, 3)
+    s = sel.smallest_format(task, 60)
+    assert 3 <= s <= 5 and SparseTwoSum(task, RandomMean(1, 1), 4).scale < 2 ** (s + 1)
+    with pytest.raises(ValueError, match="fails"):
+        sel.smallest_format(LastTokenTwoSum(64, 4, 3), 30, most=6)
+
+
 def test_a_changed_weight_is_noticed():
     tokens = np.concatenate([TASK.sample(np.arange(60), planted) for planted in (False, True)])
     model = SparseTwoSum(TASK, Cancelling(3), top_k=4)

@@ -115,3 +115,10 @@ def test_bad_arguments(make, match):
 def test_smallest_sizes():
     for modulus, length in product((2, 3), (1, 2)):
         assert all(c.passed for c in ts.check_every([(modulus, length)]))
+
+
+def test_definition_is_checked_against_loops(monkeypatch):
+    check = ts.check_definition([(2, 3), (3, 3), (5, 2)])
+    assert check.passed and check.cases == 5 * (8 + 27 + 25)
+    monkeypatch.setattr(TwoSum, "solve", lambda self, row: [False] * len(row))
+    assert not ts.check_definition([(3, 2)]).passed

@@ -466,6 +466,26 @@ def successes(make: Make, tasks: Iterable[LastTokenTwoSum], bits: Iterable[int],
     return found
 
 
+def check_census(cases: Iterable[tuple[Model, LastTokenTwoSum, tuple[int, int, int, int]]]) -> Check:
+    """All B-subsets of all residues, summarised by a model: contents, summaries, contents that share theirs, largest class."""
+    got, expected, sizes = [], [], []
+    for model, task, wanted in cases:
+        every = np.array(list(combinations(range(task.modulus), task.block_size)))
+        found = census(summaries(model, Float(), every))
+        got.append((found.contents, found.summaries, found.colliding, found.largest))
+        expected.append(tuple(wanted))
+        sizes.append((task.modulus, task.block_size, summary_bits(model)))
+    return Check.equal("contents by summary", got, expected, f"(M, B, bits) in {sizes}, all B-subsets", inputs=sizes)
+
+
+def check_all_fooled(found: Iterable[Success], what: str) -> Check:
+    """The search succeeded on every seed."""
+    found = list(found)
+    missed = [s for s in found if s.fooled < s.seeds]
+    report = str(missed[0]) if missed else None
+    return Check.true("every model is fooled", bool(found) and not missed, what, sum(s.seeds for s in found) or 1, report)
+
+
 def check_always_below(make: Make, tasks, bits: Iterable[int], seeds: int, samples: int = 1 << 14) -> Check:
     """Where all contents can be listed and 2^bits < C(M', B), the search must succeed: for every task, budget and seed."""
     wrong, cases = None, 0

@@ -562,6 +562,52 @@ def worst_prompt_bits(modulus: int, block_size: int, blocks: int = 2) -> int:
     return s
 
 
+def check_polynomial_budget(sizes: Iterable[tuple[int, int]]) -> Check:
+    """H d p <= (2B + 1)(2B log2 M - B + 6), so O(B^2 log M); for M a power of two.
+
+    1 - cos(2 pi j / M) = 2 sin^2(pi j / M) >= 8 j^2 / M^2 >= 8 / M^2, and sqrt(2) 2^B + 2B + 3 <= 5 * 2^B, so
+    p <= log2(5 * 2^B (M^2 / 8)^B) + 1 < 2B log2 M - 2B + 4.
+    """
+    sizes, wrong = list(sizes), None
+    for modulus, size in sizes:
+        if modulus & (modulus - 1):
+            raise ValueError(f"sizes: M = {modulus} is no power of two")
+        bound = (2 * size + 1) * (2 * size * (modulus.bit_length() - 1) - size + 6)
+        if polynomial_budget(modulus, size) > bound and wrong is None:
+            wrong = {"M": modulus, "B": size, "budget": polynomial_budget(modulus, size), "bound": bound}
+    scope = f"{len(sizes)} pairs (M, B)"
+    return Check.true("the polynomial key has O(B^2 log M) bits", wrong is None, scope, len(sizes), wrong)
+
+
+def check_bloom(tasks: Iterable[LastTokenTwoSum], num: int, rate: float = 0.01, seed: int = 0) -> Check:
+    """Top-2 by a Bloom key of `bloom_bits(task, rate)` bits misses at most a share `rate` of random prompts with a partner."""
+    tasks, value, wrong = list(tasks), {}, None
+    for task in tasks:
+        dims = bloom_bits(task, rate)
+        missed = misses(SparseTwoSum(task, BloomKey(dims, task.block_size, seed), top_k=2), num, seed)
+        value[f"B = {task.block_size}"] = {"bits": dims, "missed": missed}
+        if missed > rate * num and wrong is None:
+            wrong = {"task": str(task), "bits": dims, "missed": missed, "of": num}
+    scope = f"{num} random prompts each for B = {', '.join(str(t.block_size) for t in tasks)}, M = {tasks[0].modulus}"
+    return Check.true("O(B log n) bits are enough on most prompts", wrong is None, scope, num * len(tasks), wrong, value)
+
+
+def smallest_format(task: LastTokenTwoSum, num: int = 100, seed: int = 0, most: int = 24) -> int:
+    """The least s from which on, up to `most`, the layer that reads everything is right in F_s, every operation rounded.
+
+    Tried on 2 num random prompts, half of them with a planted partner. Raises ValueError if F_most fails.
+    """
+    model = SparseTwoSum(task, RandomMean(1, 1), top_k=task.blocks)
+    tokens = np.concatenate([task.sample(seed + np.arange(num), planted) for planted in (False, True)])
+    right = task.answers(tokens)
+    for s in range(most, 0, -1):
+        if not (model.answers(tokens, FixedPoint(s)) == right).all():
+            if s == most:
+                raise ValueError(f"most={most}: even F_{most} fails; the scale c = {model.scale:.0f} must be below 2^s")
+            return s + 1
+    return 1
+
+
 def check_least_distance(sizes: Sequence[tuple[int, int]]) -> Check:
     """No block of B distinct residues that misses the query comes nearer to zero than its neighbours do: all blocks listed."""
     wrong, cases = None, 0

@@ -36,7 +36,7 @@ from hybridseq.mixers import Attention, Head, Layer
 from hybridseq.models import Block, Embedding, Model
 from hybridseq.residual import Affine, Stream
 from hybridseq.tasks import Vocabulary
-from hybridseq.tasks.two_sum import TwoSum
+from hybridseq.tasks.two_sum import LastTokenTwoSum, TwoSum
 
 CODES = {"circle": "angles 2 pi x / M, three dimensions", "signs": "binary digits as +-1, ceil(log2 M) + 1 dimensions"}
 _PRECISION = 256  # bits at which a number that still lies on a tie is one
@@ -314,6 +314,24 @@ class TwoSumAttention(NamedWeights):
         """In words."""
         numbers = "float64" if self.bits is None else f"{self.bits} fraction bits"
         return self._with_changes(f"{self.code}, M = {self.task.modulus}, n = {self.task.length}, {numbers}")
+
+
+def check_definition(pairs: Iterable[tuple[int, int]]) -> Check:
+    """Vectorised answers against loops from the definition: all M^n prompts for each (M, n) and variant, and all prompts of n - 1
+    numbers and a query of the last-token version.
+    """
+    pairs, cases, wrong = list(pairs), 0, None
+    for modulus, length in pairs:
+        tasks = [TwoSum(modulus, length, causal, itself) for causal in (False, True) for itself in (False, True)]
+        for task in [*tasks, *([LastTokenTwoSum(modulus, 1, length - 1)] if length > 1 else [])]:
+            for tokens in tasks[0].every():
+                expected = np.array([task.solve(row) for row in tokens])
+                bad = np.flatnonzero((task.answers(tokens) != expected).reshape(len(tokens), -1).any(axis=1))
+                cases += len(tokens)
+                if len(bad) and wrong is None:
+                    wrong = {"task": str(task), "tokens": tokens[bad[0]].tolist()}
+    scope = f"all prompts for (M, n) in {pairs}, four variants and the last-token version"
+    return Check.true("bits of two-sum, as defined", wrong is None, scope, max(cases, 1), wrong)
 
 
 def check_thresholds(model: TwoSumAttention, batches: Iterable[np.ndarray], what: str) -> Check:
