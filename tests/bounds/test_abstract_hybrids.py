@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridseq.bounds import decompositions as dc
 from hybridseq.bounds.abstract_hybrids import (
     AbstractHybrid,
+    AbstractProtocol,
     Family,
     _labels,
     certificate,
@@ -216,6 +218,31 @@ def test_without_step_four_the_second_layer_asks_questions_that_depend_on_z_2():
     assert all(f.notes[note] for f in three(models=12, num=1 << 10))
 
 
+# as a protocol -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [(1, 1, 1), (0, 0, 2), (1, 0, 2), (0, 1, 1)])
+def test_the_finder_for_protocols_agrees_on_token_by_token_models(budget):
+    before, after, b = budget
+    task = SequentialComposition(2, (2,))
+    for seed in range(4):
+        protocol = AbstractProtocol(AbstractHybrid((before, after), b, seed), task)
+        found = dc.proof_shaped(protocol)
+        assert found.pair is not None and dc.check_decomposition(protocol, *found.decompositions).passed
+        assert certificate(one_full_layer(protocol.model, task)) is not None
+
+
+@pytest.mark.parametrize("gaps", [(2, 3), (0, 1, 2), (1, 0, 0)])
+def test_equal_messages_to_equal_players_give_equal_outputs(gaps):
+    protocol = AbstractProtocol(AbstractHybrid(gaps, 1, seed=3), SequentialComposition(2, (2,)))
+    tokens = next(protocol.task.every())
+    for level in (0, 1, 2):
+        rest = tokens[:, protocol.task.segments[level].stop :]
+        labels = dc.classes(np.concatenate([protocol.transcript(tokens, level), rest], axis=1))
+        words = dc.classes(protocol.model.outputs(tokens).view(np.int64)[:, None], labels)
+        assert words.max() == labels.max()
+
+
 # wrong evidence ----------------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +265,7 @@ def test_a_family_with_a_part_too_few_fails_the_check():
 def test_bad_input():
     for make in (
         lambda: AbstractHybrid((1,), 1),
+        lambda: AbstractProtocol(AbstractHybrid((1, 1), 1), TWO.with_order("rev")),
         lambda: AbstractHybrid((1, 40), 1),
         lambda: AbstractHybrid((1, 1), -1),
         lambda: AbstractHybrid((1, 1), 1).run([]),

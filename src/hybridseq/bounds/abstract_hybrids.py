@@ -145,6 +145,42 @@ class Run:
         return out
 
 
+@dataclass(frozen=True)
+class AbstractProtocol:
+    """An abstract hybrid on a task as a communication protocol: what the finders of `decompositions` ask for.
+
+    Raises ValueError unless the prompt order is `std`.
+
+    >>> protocol = AbstractProtocol(AbstractHybrid((1, 1), 2), SequentialComposition(2, (2,)))
+    >>> protocol.transcript(protocol.task.sample(np.arange(3)), 1).shape
+    (3, 4)
+    """
+
+    model: AbstractHybrid
+    task: SequentialComposition
+
+    def __post_init__(self):
+        if self.task.order != "std":
+            raise ValueError(f"order={self.task.order!r}: the players speak in the order 'std'")
+
+    def transcript(self, tokens, level: int) -> np.ndarray:
+        """What players >= level hand to players < level (num, width): states of all gaps, accumulators of all later queries."""
+        tokens, end = np.asarray(tokens), self.task.segments[level].stop
+        run = self.model.run(list(tokens.T), (end,))
+        states = [gap[end - 1] for gap in run.states]
+        later = [marked[i, end] for marked in run.marked for i in range(end, self.task.seq_len)]
+        return np.stack([*states, *later], axis=1).astype(np.int64)
+
+    def state(self, tokens, player: int) -> np.ndarray:
+        """State of the first gap once `player` is through (num, 1); the tokens may end there."""
+        end = self.task.segments[player].stop
+        return self.model.gap_states(list(np.asarray(tokens)[:, :end].T)).astype(np.int64)[:, None]
+
+    def outputs(self, tokens) -> np.ndarray:
+        """The answer that the last word stands for, its remainder by the number of answers (num,)."""
+        return (self.model.outputs(tokens) % np.uint64(self.task.num_answers)).astype(np.int64)
+
+
 # families and twins ------------------------------------------------------------------------------------------------------
 
 
