@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridseq.bounds import decompositions as dc
-from hybridseq.bounds.composition_bounds import Budget
+from hybridseq.bounds.abstract_hybrids import AbstractHybrid, AbstractProtocol
 from hybridseq.bounds.decompositions import Decomposition
-from hybridseq.bounds.hashed_protocols import HashedHybrid
 from hybridseq.bounds.hybrid_protocols import HybridProtocol, transcript_classes
 from hybridseq.evidence import Certificate
 from hybridseq.models.integer_hybrid import IntegerHybrid
@@ -194,7 +193,7 @@ def test_exhaustive_finder(entries, num_classes, largest):
 
 
 def test_proof_shaped_finder_fails_where_messages_carry_the_table():
-    found = dc.proof_shaped(HashedHybrid(THREE, Budget(4, 8, 12), 0))
+    found = dc.proof_shaped(AbstractProtocol(AbstractHybrid((4, 8), 12), THREE))
     assert found.pair is None and found.left == 1
 
 
