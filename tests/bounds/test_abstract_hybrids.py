@@ -14,6 +14,7 @@ from hybridseq.bounds.abstract_hybrids import (
     certificate,
     check_determination,
     models_that_need,
+    one_context,
     one_full_layer,
     replay,
     sampled_tables,
@@ -218,6 +219,23 @@ def test_without_step_four_the_second_layer_asks_questions_that_depend_on_z_2():
     assert all(f.notes[note] for f in three(models=12, num=1 << 10))
 
 
+# the bits of a query -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "gaps"), [(TWO, (2, 3)), (TWO, (1, 0, 2)), (THREE, (1, 1, 1)), (THREE, (2, 1, 0, 1))])
+def test_the_bits_of_a_query(task, gaps):
+    tables = sampled_tables(task.sizes[-1], 1 << 11, seed=2)
+    families = []
+    for seed in range(4):
+        rest = task.sample(seed).ravel()[task.sizes[-1] : -1]
+        families.append(one_context(AbstractHybrid(gaps, 1, seed), task, tables, rest))
+    check = check_determination(families, "bits a query")
+    assert check.passed and check.value["twins"] > 100
+    for part in families[0].parts:
+        assert models_that_need(families, part) == (4, 4)
+    assert all(replay(certificate(f)).passed for f in families)
+
+
 # as a protocol -----------------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +288,7 @@ def test_bad_input():
         lambda: AbstractHybrid((1, 1), -1),
         lambda: AbstractHybrid((1, 1), 1).run([]),
         lambda: one_full_layer(AbstractHybrid((1, 1, 1), 1), TWO),
+        lambda: one_context(AbstractHybrid((1, 1), 1), TWO, TWO.functions(2)[:9], [0, 1]),
         lambda: one_full_layer(AbstractHybrid((1, 1), 1), TWO.with_order("rev")),
         lambda: one_full_layer(AbstractHybrid((1, 1), 1), TWO, starts=4),
         lambda: two_full_layers(AbstractHybrid((1, 0, 0), 1), TWO, TWO.functions(2)[:9], 1, 2, 1),

@@ -7,7 +7,7 @@ from math import ceil, log2
 
 import pytest
 
-from hybridseq.bounds.composition_bounds import check_bounds
+from hybridseq.bounds.composition_bounds import check_bounds, solving_budgets
 from hybridseq.bounds.two_full_layers import (
     THREE_FUNCTIONS_TABLE,
     TRAILING_TABLE,
@@ -175,6 +175,12 @@ def test_a_query_brings_few_bits():
     assert lengths[8] == pytest.approx(6.6e4, rel=0.01) and lengths[12] == pytest.approx(1.7e7, rel=0.02)
     assert lengths[16] == pytest.approx(4.4e9, rel=0.03) and lengths[20] == pytest.approx(1.1e12, rel=0.01)
     assert lengths[24] == pytest.approx(2.9e14, rel=0.03)
+
+
+def test_the_bits_of_a_query_refuse_no_solver():
+    for m, n_1 in product(range(2, 12), range(1, 40)):
+        for budget in solving_budgets(m, n_1).values():
+            assert not BitsAQuery(m, (n_1,), 1, budget.accumulator, budget.before + budget.after).holds
 
 
 def test_which_bound_for_three_functions_is_shorter():

@@ -375,6 +375,30 @@ def _two_functions(model: AbstractHybrid, task: SequentialComposition, full_laye
         )
 
 
+# the bits of a query -----------------------------------------------------------------------------------------------------
+
+
+def one_context(model: AbstractHybrid, task: SequentialComposition, tables: np.ndarray, rest: np.ndarray) -> Family:
+    """The parts that `two_full_layers.BitsAQuery` fixes: states after z_0 and, at w, each full layer's accumulator after z_0.
+
+    tables: functions z_L (num, N_{L-1}). rest: the tokens of z_{L-1}, ..., z_0, fixed. Contexts: all values of the last digit of
+    w, the others 0. Any number of full layers and of functions (L >= 2).
+
+    Raises ValueError for another prompt order, L = 1 or a rest of another length.
+    """
+    last, rest = task.sizes[-1], np.asarray(rest)
+    if task.order != "std" or task.L < 2 or rest.shape != (task.seq_len - last - 1,):
+        raise ValueError(f"{task}, rest {rest.shape}: needs order 'std', L >= 2 and {task.seq_len - last - 1} tokens")
+    ws = (np.arange(task.ns[-1]) * int(np.prod(task.ns[:-1])))[:, None]
+    at_w = task.seq_len - 1
+    run, num = model.run(_along(0, 2, tables) + list(rest) + _along(1, 2, ws), (at_w,)), len(tables)
+    parts = {"states after z_0": _part(*(gap[at_w - 1] for gap in run.states), num=num)}
+    for layer, marked in enumerate(run.marked, start=1):
+        parts[f"full layer {layer} at w"] = _part(marked[at_w, at_w], num=num)
+    outputs = np.broadcast_to(run.output, (num, len(ws)))
+    return Family(model, task, tables, _contexts(rest[None, :], ws), parts, outputs)
+
+
 # E2 ----------------------------------------------------------------------------------------------------------------------
 
 
