@@ -154,6 +154,8 @@ class Integer(Arithmetic):
 
     def _product(self, a, b):
         """The exact matrix product."""
+        if b.ndim == 2 < a.ndim:  # one large product instead of many small ones
+            return self._product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
         bound = a.shape[-1] * largest(a) * largest(b)
         if bound < FLOAT64_EXACT:  # every partial sum is an integer below 2^53
             return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
