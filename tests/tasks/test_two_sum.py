@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridseq.tasks.two_sum import LastTokenTwoSum, TwoSum, free_residues
+from hybridseq.tasks.two_sum import LastTokenTwoSum, TwoSum, free_residues, num_free
 
 VARIANTS = [(causal, itself) for causal in (False, True) for itself in (False, True)]
 
@@ -30,6 +30,7 @@ def test_the_drawing_of_the_docstring():
 @pytest.mark.parametrize("modulus, own", [(8, {0, 4}), (7, {0}), (2, {0, 1})])
 def test_residues_that_cancel_themselves(modulus, own):
     assert set(range(modulus)) - set(free_residues(modulus).tolist()) == own
+    assert num_free(modulus) == len(free_residues(modulus))
     alone = TwoSum(modulus, 1)
     assert {x for x in range(modulus) if alone.answers([x])[0]} == own
     assert not TwoSum(modulus, 1, itself=False).answers(np.arange(modulus)[:, None]).any()

@@ -36,7 +36,7 @@ from hybridseq.bounds.packed_models import pack, unpack
 from hybridseq.evidence import Certificate, Check
 from hybridseq.mixers import BlockSparseAttention, PositionedSummary
 from hybridseq.models import Model
-from hybridseq.tasks.two_sum import LastTokenTwoSum, free_residues
+from hybridseq.tasks.two_sum import LastTokenTwoSum, free_residues, num_free
 
 KIND = "equal block summaries"
 
@@ -82,7 +82,7 @@ def positioned_budget(modulus: int, block_size: int, blocks: int, seen: int) -> 
     """
     if not 0 <= seen < blocks:
         raise ValueError(f"seen={seen!r}: must be an integer from 0 to T - 1 = {blocks - 1}; if all are read, nothing is hidden")
-    free = len(free_residues(modulus))
+    free = num_free(modulus)
     w = seen * free // blocks + blocks * (block_size - 1)
     if w >= free or w < block_size:
         return 0.0 if w >= free else existence(modulus, block_size)
@@ -96,7 +96,7 @@ def check_growth(sizes: Iterable[tuple[int, int]]) -> Check:
     """
     wrong, cases = None, 0
     for n, size in sizes:
-        free = len(free_residues(n * n))
+        free = num_free(n * n)
         count = comb(free, size)
         cases += 1
         if (count * size**size < free**size or count < n**size) and wrong is None:
@@ -105,7 +105,7 @@ def check_growth(sizes: Iterable[tuple[int, int]]) -> Check:
 
 
 def _contents(modulus: int, block_size: int) -> int:
-    free = len(free_residues(modulus))
+    free = num_free(modulus)
     if isinstance(block_size, bool) or not isinstance(block_size, int | np.integer) or not 1 <= block_size <= free:
         raise ValueError(f"block_size={block_size!r}: must be an integer from 1 to M' = {free}")
     return comb(free, int(block_size))

@@ -27,7 +27,7 @@ import numpy as np
 from hybridseq import rng
 from hybridseq.tasks.exhaustive import every_sequence
 
-__all__ = ["LastTokenTwoSum", "TwoSum", "free_residues"]
+__all__ = ["LastTokenTwoSum", "TwoSum", "free_residues", "num_free"]
 
 _PLACE, _QUERY = 1, 2  # counters of the portable generator beside those of the content, which are (0, j)
 
@@ -41,6 +41,16 @@ def free_residues(modulus: int) -> np.ndarray:
     _check_integer("modulus", modulus, 2)
     numbers = np.arange(modulus)
     return numbers[2 * numbers % modulus != 0]
+
+
+def num_free(modulus: int) -> int:
+    """M' = M - 2 for even M and M - 1 for odd: how many residues are free.
+
+    >>> num_free(256), num_free(2**34 + 1) == 2**34
+    (254, True)
+    """
+    _check_integer("modulus", modulus, 2)
+    return modulus - 2 + modulus % 2
 
 
 @dataclass(frozen=True)
