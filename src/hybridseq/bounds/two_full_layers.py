@@ -147,7 +147,7 @@ def smallest_two_full_layers(accumulator: int, limit: int = 1 << 16) -> Smallest
 
     For given (q, s, r, m) more n_1 than needed only lengthens the prompt. First the family n_1 = q, m = s r gives an upper bound;
     then every (q, m, s) below it is tested with the best r relaxed to a real number and X to s r 2^(-bq/s) + 1, and what survives
-    is tried in full. Cost: about n^2 / q_0^2 with q_0 = b / log2 n (b = 12: a second; b = 24: half a minute).
+    is tried in full. Cost: about n^2 / q_0^2 with q_0 = b / log2 n (b = 12: 3 seconds; b = 24: 15 seconds).
 
     >>> smallest_two_full_layers(4).bound.length
     57
