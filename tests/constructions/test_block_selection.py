@@ -141,9 +141,11 @@ def test_budget_bound():
         sel.check_polynomial_budget([(12, 2)])
 
 
-def test_bloom_check_can_fail():
+def test_bloom_check_can_fail(monkeypatch):
     tasks = [LastTokenTwoSum(1024, 16, 2)]
     assert sel.check_bloom(tasks, 200).passed
+    monkeypatch.setattr(sel, "bloom_bits", lambda task, rate: 4)
+    assert not sel.check_bloom(tasks, 100).passed
     few = SparseTwoSum(tasks[0], BloomKey(3, 2), top_k=2)
     assert sel.misses(few, 200) > 20
 

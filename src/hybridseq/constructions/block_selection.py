@@ -580,13 +580,16 @@ def check_polynomial_budget(sizes: Iterable[tuple[int, int]]) -> Check:
 
 
 def check_bloom(tasks: Iterable[LastTokenTwoSum], num: int, rate: float = 0.01, seed: int = 0) -> Check:
-    """Top-2 by a Bloom key of `bloom_bits(task, rate)` bits misses at most a share `rate` of random prompts with a partner."""
+    """Top-2 by a Bloom key of `bloom_bits(task, rate)` bits misses at most a share `rate` of random prompts with a partner.
+
+    So many are expected at most; what `num` prompts show may lie three standard errors above.
+    """
     tasks, value, wrong = list(tasks), {}, None
     for task in tasks:
         dims = bloom_bits(task, rate)
         missed = misses(SparseTwoSum(task, BloomKey(dims, task.block_size, seed), top_k=2), num, seed)
         value[f"B = {task.block_size}"] = {"bits": dims, "missed": missed}
-        if missed > rate * num and wrong is None:
+        if missed > rate * num + 3 * (rate * num) ** 0.5 and wrong is None:
             wrong = {"task": str(task), "bits": dims, "missed": missed, "of": num}
     scope = f"{num} random prompts each for B = {', '.join(str(t.block_size) for t in tasks)}, M = {tasks[0].modulus}"
     return Check.true("O(B log n) bits are enough on most prompts", wrong is None, scope, num * len(tasks), wrong, value)
