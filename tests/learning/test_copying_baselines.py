@@ -63,6 +63,17 @@ def test_the_ladder_of_the_published_task(count):
     assert exact.older_than(0) == 1 and exact.near_number(20) > 1 - exact.older_than(20)
 
 
+@pytest.mark.parametrize("case", [(2, 2, "previous", 1, 6), (2, 2, "current", 2, 6), (2, 1, "previous", 2, 6)])
+def test_a_window_that_shows_all_candidates_does_as_well_as_all_the_text(case):
+    """One who knows the position and sees the last `span` tokens, nothing else; at the largest reach a candidate is hidden."""
+    exact = copying(*case)
+    enough = max(exact.reaches) + 1
+    for span, equal in ((enough, True), (enough + 1, True), (enough - 1, False)):
+        sight = {"window": lambda row, i, n, a, span=span: (i, row[max(0, i + 1 - span) : i + 1])}
+        found, labels = copying_baselines._enumerated(exact, sight)
+        assert (found["window"] / labels == exact.near_number(span)) == equal
+
+
 def test_labels_and_ages_against_a_large_sample():
     framed = Framed(SelectiveCopying(5, 26, count_from="previous", first_number=5), density=0.2)
     exact = Copying.of(framed)
