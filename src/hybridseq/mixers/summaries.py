@@ -131,8 +131,8 @@ class MLPSummary(Summary):
 
     def _raw(self, ar, blocks):
         flat = blocks.reshape((*blocks.shape[:-2], blocks.shape[-2] * blocks.shape[-1]))
-        units = ar.relu(ar.affine(ar.array(self.hidden), flat, ar.array(self.bias)))
-        return ar.sigmoid(ar.affine(ar.array(self.out), units))
+        hidden, bias, out = (ar.array(part.copy()) for part in (self.hidden, self.bias, self.out))  # torch wants its own
+        return ar.sigmoid(ar.affine(out, ar.relu(ar.affine(hidden, flat, bias))))
 
 
 @dataclass(frozen=True)
