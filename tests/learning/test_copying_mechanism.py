@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hybridseq.learning.batches import Framed
-from hybridseq.learning.copying_mechanism import labels_with, pointer, turned_queries, unturned_planes
+from hybridseq.learning.copying_mechanism import labels_with, pointer, turned_queries, unturned_planes, wave_share
 from hybridseq.learning.mechanism import last_numbers, run_with
 from hybridseq.learning.modules import Decoder, Trace, untouched
 from hybridseq.learning.stack import Stack
@@ -112,6 +112,23 @@ def test_scores_of_a_real_head_are_those_of_its_planes():
     f, i, p = np.array([1, 0.01]), 31, 22
     by_planes = (z[i].conj() * w[p] * np.exp(-1j * f * (i - p))).real.sum()
     assert by_planes + q[i, 4:] @ k[p, 4:] == pytest.approx(q[i] @ k[p], rel=1e-9)
+
+
+def test_waves_are_found_at_their_own_period():
+    t = np.arange(19)
+    turn = 0.5 + 0.02 * t + 0.3 * np.cos(t - 1.7)
+    assert wave_share(turn, 2 * np.pi) == pytest.approx(1)
+    assert max(wave_share(turn, period) for period in (3, 4, 10)) < 0.2
+    noise = np.random.default_rng(0).standard_normal((200, 19))
+    assert np.mean([wave_share(row, 2 * np.pi) for row in noise]) == pytest.approx(2 / 17, abs=0.02)
+    for values, period, message in (
+        (t[:5], 4, "six finite"),
+        (turn * np.nan, 4, "six finite"),
+        (turn, 2, "must be > 2"),
+        (t, 4, "straight"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wave_share(values, period)
 
 
 def test_bad_input():
