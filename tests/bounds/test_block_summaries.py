@@ -216,9 +216,25 @@ def test_the_replayer_refuses_forgeries():
     assert not bs.check_certificates([], "none").passed
 
 
+def test_the_replayer_refuses_tokens_that_are_no_residues():
+    good, wider = SparseTwoSum(TASK, RandomMean(3, 16), 2).model, LastTokenTwoSum(34, TASK.blocks, 2)
+    pair = bs.shared_pair(good, AR, wider, [1, 32], [1, 33])  # 32 and 33 are the answers "no" and "yes": no features at all
+    verdict = bs.replay(bs.certificate(good, wider, pair))
+    assert not verdict.passed and "residues of the task" in verdict.counterexample[0]
+
+
+def test_the_replayer_refuses_damaged_files():
+    stored = bs.certificate(mean(TASK, 4, 0), TASK, bs.search(mean(TASK, 4, 0), TASK))
+    for name in stored.data["model"]:
+        damaged = {**stored.data["model"], name: "anVuaw=="}
+        assert not bs.replay(Certificate(stored.kind, {**stored.data, "model": damaged})).passed
+
+
 @pytest.mark.parametrize(
     "make, match",
     [
+        (lambda: bs.summaries(mean(TASK, 4, 0), AR, [[1, -2]]), "contents"),
+        (lambda: bs.summaries(mean(TASK, 4, 0), AR, [[1, 2, 3]]), "whole blocks"),
         (lambda: bs.existence(8, 7), "block_size"),
         (lambda: bs.existence(8, 0), "block_size"),
         (lambda: bs.positioned_budget(64, 2, 4, 4), "nothing is hidden"),

@@ -75,7 +75,13 @@ def test_least_distance_of_the_specification(modulus, block_size, expected):
 
 
 def test_the_neighbours_are_the_worst_block():
-    assert sel.check_least_distance([(9, 1), (12, 3), (16, 2), (13, 4)]).passed
+    assert sel.check_least_distance([(9, 1), (12, 3), (16, 2), (13, 4), (7, 3), (8, 7)]).passed
+
+
+def test_repeated_residues_may_come_nearer_than_distinct_ones():
+    near = tuple(sorted({1, 7}))  # (1, 7, 1, 7, 1, 7, 1): seven tokens, two residues
+    product = np.prod([1 - np.cos(2 * np.pi * x / 8) for x in near])
+    assert np.isclose(float(sel.least_distance(8, 7)), product) and product < 0.1
 
 
 def test_the_polynomial_vanishes_on_the_block_alone():

@@ -28,6 +28,17 @@ def test_precision_table():
     assert not ts.check_precision({16: 6}).passed and not ts.check_precision({16: 4}).passed
 
 
+def test_twice_the_logarithm_is_enough(monkeypatch):
+    assert ts.check_enough_precision(range(2, 30)).passed
+    coarse = ts.circle
+    monkeypatch.setattr(ts, "circle", lambda modulus, bits=None: coarse(modulus, max(1, bits - 4)))
+    assert not ts.check_enough_precision([16]).passed
+
+
+def test_many_bits_do_not_overflow():
+    assert all(ts.margins(8, bits).fine for bits in (30, 31, 32, 40))
+
+
 def test_scale_of_the_specification():
     """Section 7, item 14."""
     assert round(ts.scale(16, 256), 3) == 182.118 and round(ts.scale(64, 256), 3) == 2878.953

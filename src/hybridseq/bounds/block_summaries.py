@@ -21,6 +21,8 @@ Deviates: layer and proof are reconstructed; the paper's own were not at hand. T
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,6 +41,7 @@ from hybridseq.models import Model
 from hybridseq.tasks.two_sum import LastTokenTwoSum, free_residues, num_free
 
 KIND = "equal block summaries"
+_UNREADABLE = (ValueError, KeyError, TypeError, OSError, EOFError, IndexError, AttributeError, OverflowError)
 
 
 # the bounds ----------------------------------------------------------------------------------------------------------------
@@ -155,11 +158,15 @@ def seen_by(model: Model, task: LastTokenTwoSum) -> int:
 def summaries(model: Model, ar, contents, block: int = 0) -> np.ndarray:
     """All that the heads know of a block unread: (num, numbers) for contents (num, B) of block number `block`, as float64."""
     contents, found = np.asarray(contents), []
+    if contents.dtype.kind not in "iu" or contents.ndim != 2 or (contents.size and contents.min() < 0):
+        raise ValueError(f"contents: must be tokens (num, B), integers >= 0, got {contents.dtype} of shape {contents.shape}")
+    if contents.shape[1] != (size := heads_of(model)[0].core.block_size):
+        raise ValueError(f"contents: must be whole blocks of {size} tokens, got {contents.shape[1]}")
     here = np.arange(contents.shape[-1])
     x = model.embedding.rows(ar, np.arange(int(contents.max()) + 1)[:, None], block * len(here) + here)  # each token once
     for head in heads_of(model):
         core = head.core
-        content = head.input(ar, x, "k" if core.content_dim is None else "content")
+        content = _normalised(ar, core, head.input(ar, x, "k")) if core.content_dim is None else head.input(ar, x, "content")
         found.append(core.summaries(ar, content[contents, here], block))
         if core.value_summary is not None:
             found.append(core.summaries(ar, head.input(ar, x, "v")[contents, here], block, value=True))
@@ -173,13 +180,17 @@ def unread(model: Model, ar, tokens) -> np.ndarray:
     hidden = None
     for head in heads_of(model):
         inputs, core = head.inputs(ar, x), head.core
-        content = inputs.k if inputs.content is None else inputs.content
-        selector = inputs.q if inputs.selector is None else inputs.selector
+        content = _normalised(ar, core, inputs.k) if inputs.content is None else inputs.content
+        selector = _normalised(ar, core, inputs.q) if inputs.selector is None else inputs.selector
         mask = core.mask(ar, selector[..., -1:, :], content, last)[..., 0, :]
         blocks = (tokens.shape[-1] - 1) // core.block_size
         own = ~mask[..., : blocks * core.block_size].reshape(*mask.shape[:-1], blocks, core.block_size).any(axis=-1)
         hidden = own if hidden is None else hidden & own
     return hidden
+
+
+def _normalised(ar, core: BlockSparseAttention, x):
+    return ar.rms_norm(x) if core.qk_norm else x
 
 
 # collisions ----------------------------------------------------------------------------------------------------------------
@@ -310,7 +321,8 @@ def search(model: Model, task: LastTokenTwoSum, samples: int = 1 << 14, seed: in
     """
     ar = Float() if ar is None else ar
     drawn = subsets(task.modulus, task.block_size, samples, seed)
-    if not any(isinstance(head.core.key_summary, PositionedSummary) for head in heads_of(model)):
+    parts = [part for head in heads_of(model) for part in (head.core.key_summary, head.core.value_summary)]
+    if not any(isinstance(part, PositionedSummary) for part in parts):
         known = np.empty((0, 0))
         while len(known) < len(drawn):
             more = summaries(model, ar, drawn[len(known) : max(512, 2 * len(known))])
@@ -394,7 +406,7 @@ def replay(stored: Certificate | str, model: Model | None = None) -> Check:
     try:
         stored = Certificate.from_json(stored) if isinstance(stored, str) else stored
         reasons, data = _wrong_with(stored, model), stored.data
-    except (ValueError, KeyError, TypeError, OSError, EOFError, IndexError, AttributeError, json.JSONDecodeError) as unreadable:
+    except (*_UNREADABLE, json.JSONDecodeError, zipfile.BadZipFile, zlib.error) as unreadable:
         return Check(name, False, scope, 1, f"unreadable: {unreadable}")
     if not reasons:
         scope = f"M = {data['modulus']}, T = {data['blocks']}, B = {data['block size']}, {data['arithmetic']}: both prompts"
@@ -416,6 +428,8 @@ def _wrong_with(stored: Certificate, model: Model | None) -> list[str]:
     task = LastTokenTwoSum(data["modulus"], data["blocks"], data["block size"])
     if any(head.core.block_size != task.block_size for head in heads_of(carried)):
         return ["the blocks of the model are not those of the task"]
+    if carried.vocabulary.tokens != (*map(str, range(task.modulus)), *carried.vocabulary.answers):
+        return ["the model's tokens are not the residues of the task"]
     first, second = (np.array(row) for row in data["prompts"])
     wrong = objections(carried, ar, task, FoolingPair(first, second, data["block"], int(-first[-1] % task.modulus)))
     said = carried.vocabulary.names(carried.greedy(ar, np.stack([first, second])))

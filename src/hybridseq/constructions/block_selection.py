@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from itertools import combinations
-from math import ceil, comb, log
+from math import ceil, log
 
 import numpy as np
 
@@ -269,9 +269,10 @@ def _fraction(ball) -> Fraction:
 
 
 def least_distance(modulus: int, block_size: int):
-    """The least |P| over blocks of B distinct residues that do not cancel the query: its B nearest neighbours. A ball (arb).
+    """The least |P| over blocks of B residues, repeated or not, that do not cancel the query. A ball (arb).
 
-    1 - cos is increasing on the way round to the opposite side, so the product is least at the offsets 1, -1, 2, -2, ...
+    1 - cos is increasing on the way round to the opposite side, so the product is least at the offsets 1, -1, 2, -2, ..., up to a
+    quarter turn: a block may repeat residues and so leave out factors above 1.
     Raises ValueError unless 1 <= block_size < modulus.
 
     >>> import math
@@ -283,8 +284,9 @@ def least_distance(modulus: int, block_size: int):
     if not 1 <= block_size < modulus:
         raise ValueError(f"block_size={block_size!r}: must be an integer from 1 to modulus - 1 = {modulus - 1}")
     product = arb(1)
-    for place in range(block_size):
-        product *= 1 - arb(fmpq(2 * (place // 2 + 1), modulus)).cos_pi()
+    for offset in (place // 2 + 1 for place in range(block_size)):
+        if 4 * offset < modulus:
+            product *= 1 - arb(fmpq(2 * offset, modulus)).cos_pi()
     return product
 
 
@@ -565,8 +567,8 @@ def worst_prompt_bits(modulus: int, block_size: int, blocks: int = 2) -> int:
 def check_polynomial_budget(sizes: Iterable[tuple[int, int]]) -> Check:
     """H d p <= (2B + 1)(2B log2 M - B + 6), so O(B^2 log M); for M a power of two.
 
-    1 - cos(2 pi j / M) = 2 sin^2(pi j / M) >= 8 j^2 / M^2 >= 8 / M^2, and sqrt(2) 2^B + 2B + 3 <= 5 * 2^B, so
-    p <= log2(5 * 2^B (M^2 / 8)^B) + 1 < 2B log2 M - 2B + 4.
+    A factor of the least distance is 1 or 1 - cos(2 pi j / M) = 2 sin^2(pi j / M) >= 8 j^2 / M^2, so at least 8 / M^2. And
+    sqrt(2) 2^B + 2B + 3 <= 5 * 2^B, so p <= log2(5 * 2^B (M^2 / 8)^B) + 1 < 2B log2 M - 2B + 4.
     """
     sizes, wrong = list(sizes), None
     for modulus, size in sizes:
@@ -612,12 +614,13 @@ def smallest_format(task: LastTokenTwoSum, num: int = 100, seed: int = 0, most: 
 
 
 def check_least_distance(sizes: Sequence[tuple[int, int]]) -> Check:
-    """No block of B distinct residues that misses the query comes nearer to zero than its neighbours do: all blocks listed."""
+    """No block of B residues that misses the query comes nearer to zero than its neighbours do: all sets of 1 to B listed."""
     wrong, cases = None, 0
     for modulus, size in sizes:
         factors = 1 - circle(modulus)[0][1:]
-        least = min(float(np.prod(factors[list(block)])) for block in combinations(range(modulus - 1), size))
-        cases += comb(modulus - 1, size)
+        blocks = [block for distinct in range(1, size + 1) for block in combinations(range(modulus - 1), distinct)]
+        least = min(float(np.prod(factors[list(block)])) for block in blocks)
+        cases += len(blocks)
         if abs(least / float(least_distance(modulus, size)) - 1) > 1e-9 and wrong is None:
             wrong = {"M": modulus, "B": size, "least": least}
     return Check.true("the neighbours of a residue are the worst block", wrong is None, f"(M, B) in {list(sizes)}", cases, wrong)

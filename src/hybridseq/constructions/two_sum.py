@@ -119,16 +119,19 @@ def margins(modulus: int, bits: int, length: int | None = None) -> Margins:
 
     >>> margins(8, 3).fine, margins(8, 2).fine
     (True, False)
+    >>> margins(8, 30).fine, margins(8, 40).fine
+    (True, True)
     """
     from flint import arb, ctx, fmpq
 
     length = modulus if length is None else length
     cos, sin, tau = circle(modulus, bits)
-    cos, sin = (np.rint(part * 2**bits).astype(np.int64) for part in (cos, sin))
-    products = np.outer(cos, cos) - np.outer(sin, sin)  # codes of 2 * bits fraction bits
+    whole = np.int64 if bits <= 30 else object  # a product has 2 * bits fraction bits
+    cos, sin = (np.rint(part * 2**bits).astype(np.int64).astype(whole) for part in (cos, sin))
+    products = np.outer(cos, cos) - np.outer(sin, sin)
     x = np.arange(modulus)
     least = int(products[x, -x % modulus].min())
-    products[x, -x % modulus] = np.iinfo(np.int64).min
+    products[x, -x % modulus] = -4 << 2 * bits if whole is object else np.iinfo(np.int64).min
     most, sink = int(products.max()), round(tau * 2**bits) << bits
     before = ctx.prec
     try:
@@ -157,6 +160,20 @@ def check_precision(expected: Mapping[int, int]) -> Check:
     value = {f"M = {modulus}": bits for modulus, bits in zip(expected, got, strict=True)}
     scope = f"all pairs of residues, M = {', '.join(map(str, expected))}, n = M"
     return Check.equal("fewest fraction bits of the three-dimensional head", got, list(expected.values()), scope, value=value)
+
+
+def check_enough_precision(moduli: Iterable[int]) -> Check:
+    """ceil(2 log2 M) fraction bits keep all pairs of residues at their distance, whatever the length: n = 1, M, M^2, 2^40.
+
+    Rounding moves a score less the sink's by at most (sqrt(2) + 1/2) 2^-p + 2^-2p / 2, which is 2 * 2^-p or less for p >= 3, and
+    with p >= 2 log2 M that is at most g / 2, as g = sin^2(pi / M) >= 4 / M^2. So both gaps, times 2 c, are at least ln(4n). For
+    M = 2 all numbers are exact.
+    """
+    moduli = list(moduli)
+    cases = [(m, n) for m in moduli for n in (1, m, m * m, 1 << 40)]
+    wrong = next(({"M": m, "n": n} for m, n in cases if not margins(m, (m * m - 1).bit_length(), n).fine), None)
+    scope = f"M = {min(moduli)}..{max(moduli)} ({len(moduli)} moduli), four lengths each"
+    return Check.true("2 log2 M fraction bits are enough", wrong is None, scope, len(cases), wrong)
 
 
 # the model -----------------------------------------------------------------------------------------------------------------
