@@ -126,5 +126,8 @@ def test_bad_input():
         minimal_automaton(SequentialComposition(4, (4,)))
     with pytest.raises(ValueError, match="shape"):
         minimal_automaton(SequentialComposition(2)).run(np.zeros((3, 9), dtype=int))
+    for letter in (-1, 2):
+        with pytest.raises(ValueError, match="integers from 0"):
+            minimal_automaton(SequentialComposition(2)).run([[letter, 0, 0, 0]])
     with pytest.raises(ValueError, match="n=-1"):
         stirling(-1, 2)

@@ -200,6 +200,12 @@ def test_proof_shaped_finder_fails_where_messages_carry_the_table():
 def test_proof_shaped_finder_is_for_two_tables():
     with pytest.raises(ValueError, match="L = 2"):
         dc.proof_shaped(Whisper(SequentialComposition(2, (1, 1)), 1))
+    two = SequentialComposition(2, (2,))
+    for word in ("FF", "R", "FRF"):
+        with pytest.raises(ValueError, match="exactly one full layer"):
+            dc.proof_shaped(HybridProtocol(IntegerHybrid.random(word, d=1, heads=1, p=2, g=1, task=two, seed=0), two))
+    with pytest.raises(ValueError, match=r"choices=1\.5"):
+        dc.proof_shaped(AbstractProtocol(AbstractHybrid((1, 1), 1), two), choices=1.5)
 
 
 @pytest.mark.parametrize("word", ["F", "RF", "FR", "RFR", "RRFRR"])
@@ -299,6 +305,11 @@ def forged(stored, change):
         (lambda d: d.update(output=d["output"] + 1), "not the one that is stated"),
         (lambda d: d.update(answers=d["answers"][::-1]), "not those that are stated"),
         (lambda d: d["prompts"][1].__setitem__(slice(9, 10), [(d["prompts"][1][9] + 1) % 3]) or d.update(level=1), "early token"),
+        (lambda d: d["prompts"][1].__setitem__(slice(9, 10), [(d["prompts"][1][9] + 1) % 3]), "early token"),
+        (lambda d: d.update(level=-1), "level -1"),
+        (lambda d: d.update(level=3), "level 3"),
+        (lambda d: d.update(level=True), "level True"),
+        (lambda d: d.update(level=0.5), "level 0.5"),
         (lambda d: d["prompts"].append(d["prompts"][0]), "two prompts"),
         (lambda d: d["model"]["readout"]["entries"].__setitem__(0, 1 - abs(d["model"]["readout"]["entries"][0])), "hash"),
         (lambda d: d["prompts"][0].__setitem__(0, 9), "unreadable"),

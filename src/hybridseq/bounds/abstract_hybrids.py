@@ -43,7 +43,7 @@ class AbstractHybrid:
 
     gap_bits: S_0, ..., S_f, one more than there are full layers; 0 is a gap without state. accumulator_bits: b. seed: the maps.
 
-    Raises ValueError for fewer than two gaps or bits outside 0..32.
+    Raises ValueError for fewer than two gaps or bits that are not integers in 0..32.
 
     >>> model = AbstractHybrid((8, 8), 8)
     >>> int(model.outputs([[3, 1, 0, 2, 1, 0, 1, 1]])[0])
@@ -55,7 +55,10 @@ class AbstractHybrid:
     seed: int = 0
 
     def __post_init__(self):
-        if len(self.gap_bits) < 2 or not all(0 <= bits <= 32 for bits in (*self.gap_bits, self.accumulator_bits)):
+        whole = (int, np.integer)
+        if len(self.gap_bits) < 2 or not all(
+            isinstance(bits, whole) and 0 <= bits <= 32 for bits in (*self.gap_bits, self.accumulator_bits)
+        ):
             raise ValueError(
                 f"gap_bits={self.gap_bits}, accumulator_bits={self.accumulator_bits}: needs two gaps or more, bits in 0..32"
             )

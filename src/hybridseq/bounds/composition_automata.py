@@ -105,10 +105,13 @@ class LayeredAutomaton:
         return (self.peak - 1).bit_length()
 
     def run(self, tokens) -> np.ndarray:
-        """Answers (num,) to prompts (num, seq_len). Raises ValueError for another length."""
+        """Answers (num,) to prompts (num, seq_len). Raises ValueError for another length, or tokens that are no letters."""
         tokens = np.asarray(tokens)
         if tokens.ndim != 2 or tokens.shape[1] != len(self.steps):
             raise ValueError(f"tokens {tokens.shape}: must have the shape (num, {len(self.steps)})")
+        letters = np.array([step.shape[1] for step in self.steps])
+        if not np.issubdtype(tokens.dtype, np.integer) or (tokens < 0).any() or (tokens >= letters).any():
+            raise ValueError(f"tokens: must be integers from 0 and below {letters.tolist()}, position by position")
         state = np.zeros(len(tokens), dtype=np.int64)
         for step, column in zip(self.steps, tokens.T, strict=True):
             state = step[state, column]

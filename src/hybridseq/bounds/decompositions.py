@@ -365,12 +365,14 @@ def proof_shaped(protocol, tables: np.ndarray | None = None, choices: int = 1) -
     until a pair is found; the first attempt is returned if none is. Where the largest set R of an attempt holds no two prompts
     with different answers, the largest that does is taken.
 
-    Raises ValueError for L other than 2, or choices < 1.
+    Raises ValueError for L other than 2, an integer hybrid whose word has not exactly one F, or choices < 1.
     """
     task = _check_task(protocol.task)
     if task.L != 2:
         raise ValueError(f"protocol.task has L = {task.L}: this finder follows the proof for L = 2; take `exhaustive`")
-    if choices < 1:
+    if isinstance(protocol, HybridProtocol) and protocol.model.word.count("F") != 1:
+        raise ValueError(f"word {protocol.model.word!r}: this finder needs exactly one full layer, F; take `exhaustive`")
+    if isinstance(choices, bool) or not isinstance(choices, int | np.integer) or choices < 1:
         raise ValueError(f"choices={choices!r}: must be an integer >= 1")
     tables = task.functions(2) if tables is None else np.asarray(tables)
     labels = classes(protocol.state(tables, 2))  # (i) the state before the full layer after z_2
@@ -516,9 +518,9 @@ def certificate(model: IntegerHybrid, task: SequentialComposition, pair: Pair) -
 def replay(stored: Certificate | str, model: IntegerHybrid | None = None) -> Check:
     """Run both prompts of a certificate again on the model that it carries (and, if given, against `model` by hash).
 
-    A text is compared with its own hash first. Then: the prompts differ, at a level only in late tables; every early token has
-    the same stream after every layer, which is all that equal messages can mean to it; the model says the same twice; the right
-    answers, found by a loop of its own, differ. Nothing of the search and of the protocol is used.
+    A text is compared with its own hash first. Then: the prompts differ, and in late tables only (for a swap, level None, in z_L
+    only); at a level every early token has the same stream after every layer, which is all that equal messages can mean to it;
+    the model says the same twice; the right answers, found by a loop of its own, differ. Nothing of the search is used.
     """
     name, scope = "certificate of indistinguishable prompts", "one certificate, both prompts run again"
     try:
@@ -546,15 +548,20 @@ def _objections(stored: Certificate, model: IntegerHybrid | None) -> list[str]:
     if task.check(prompts).shape != (2, task.seq_len):
         return ["there must be two prompts"]
     streams = np.stack(carried.trace(prompts), axis=1)  # (2, layers + 1, seq_len, dim)
-    level, first = data["level"], 0
-    if level is not None:
-        first = next(place.start for player, place in task.segments.items() if player < level)
+    level = data["level"]
+    if level is None:
+        late = task.segments[task.L]
+    elif isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= task.L or task.order != "std":
+        return [f"level {level!r} in order {task.order!r}: must be null, or an integer from 0 to {task.L} in order 'std'"]
+    else:
+        late = slice(0, task.segments[level].stop)
+    early = np.delete(prompts, late, axis=1)
     said = carried.read(streams[:, -1, -1]).tolist()
     right = [_answer(row, data["m"], data["ns"], data["order"]) for row in data["prompts"]]
     conditions = {
         "the two prompts are equal": data["prompts"][0] != data["prompts"][1],
-        "the prompts differ in an early token": level is None or data["prompts"][0][first:] == data["prompts"][1][first:],
-        "some early token has two different streams": level is None or np.array_equal(*streams[:, :, first:]),
+        "the prompts differ in an early token": np.array_equal(*early),
+        "some early token has two different streams": level is None or np.array_equal(*streams[:, :, late.stop :]),
         "the outputs differ from each other": said[0] == said[1],
         "the output is not the one that is stated": said[0] == data["output"],
         "the right answers are not those that are stated": right == data["answers"],

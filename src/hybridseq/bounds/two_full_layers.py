@@ -58,9 +58,9 @@ class BitsAQuery(Inequality):
     @property
     def domains(self) -> tuple[int, ...]:
         """N_0, ..., N_{L-1}."""
-        sizes = [self.m]
+        sizes = [int(self.m)]
         for n in self.ns:
-            sizes.append(sizes[-1] * n)
+            sizes.append(sizes[-1] * int(n))
         return tuple(sizes)
 
     @property
