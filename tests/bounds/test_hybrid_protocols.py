@@ -222,6 +222,18 @@ def test_transcripts_and_states_for_finders():
         play.state(tokens, 3)
     with pytest.raises(ValueError, match="ends after 6"):
         play.state(tokens[:, :5], 1)
+    with pytest.raises(ValueError, match="position by position"):
+        play.state(-1 - tokens, 2)
+    for level in (-1, 3, 1.0, True):
+        with pytest.raises(ValueError, match="level="):
+            play.transcript(tokens, level)
+    with pytest.raises(ValueError, match="order 'rev'"):
+        protocol("F", task=TASK.with_order("rev")).transcript(tokens, 1)
+
+
+def test_no_protocol_is_no_budget_kept():
+    with pytest.raises(ValueError, match="cases=0"):
+        hp.check_budgets([], "nothing")
 
 
 # information -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridseq.constructions import pointer_doubling as doubling
 from hybridseq.constructions import sequential_composition as sc
 from hybridseq.constructions.sequential_composition import ComposingTransformer
 from hybridseq.tasks.sequential_composition import SequentialComposition
@@ -195,6 +196,8 @@ def test_a_gain_that_is_too_small_is_noticed():
         (lambda: ComposingTransformer(task_of(2), layers=True), "layers=True"),
         (lambda: ComposingTransformer(task_of(2)).with_weight("W", "q", "1", 0).maps, "'W' is no map"),
         (lambda: sc.ReverseReader(task_of(2)), "order 'rev'"),
+        (lambda: sc.CoarseHeads(step=0), "step=0"),
+        (lambda: doubling.depth(0), "L=0"),
     ],
 )
 def test_bad_input_is_named(make, word):

@@ -95,6 +95,10 @@ def test_functions_lists_all_tables():
     assert len(np.unique(task.functions(2), axis=0)) == 256
 
 
+def zeros(sizes, w):
+    return Instances(np.zeros(1, int), tuple(np.zeros((1, size), int) for size in sizes), np.array([w]))
+
+
 @pytest.mark.parametrize(
     ("make", "word"),
     [
@@ -116,6 +120,14 @@ def test_functions_lists_all_tables():
         (lambda: SequentialComposition(2).check([0, 2, 0, 0]), "position 1"),
         (lambda: SequentialComposition(2).check([0.0, 1, 0, 0]), "tokens"),
         (lambda: SequentialComposition(2).sample(0.5), "seed"),
+        (lambda: SequentialComposition.from_sizes(4), "sizes=4"),
+        (lambda: SequentialComposition(2).position(1, 0.5), "argument=0.5"),
+        (lambda: SequentialComposition(2).position(True), "level=True"),
+        (lambda: SequentialComposition(2).digits(0.5), "number"),
+        (lambda: SequentialComposition(2).text(np.zeros((2, 4), int)), "one prompt"),
+        (lambda: SequentialComposition(2).solve(np.zeros((2, 4), int)), "one prompt"),
+        (lambda: SequentialComposition(2, (2, 2)).encode(zeros((2, 4, 8), [2, 0])), "each digit"),  # would alias w = 0, 1
+        (lambda: SequentialComposition(2, (1,)).encode(zeros((3, 1), [0])), "instances: need shapes"),  # lengths add up to 4
     ],
 )
 def test_bad_input_is_named(make, word):

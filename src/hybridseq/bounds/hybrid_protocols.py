@@ -280,7 +280,14 @@ class HybridProtocol:
     # what finders of fooling pairs ask for
 
     def transcript(self, tokens, level: int) -> np.ndarray:
-        """All numbers sent by players >= level to players < level (num, count), for prompts (num, n)."""
+        """All numbers sent by players >= level to players < level (num, count), for prompts (num, n).
+
+        Raises ValueError for a level that is not 0..L, or in an order in which these players do not come first.
+        """
+        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= self.task.L:
+            raise ValueError(f"level={level!r}: must be an integer from 0 to L = {self.task.L}")
+        if self.task.order != "std":
+            raise ValueError(f"task: order {self.task.order!r}, but players >= level must come first: use order 'std'")
         return self.run(tokens, wire=False).rows(lambda message: message.sender >= level > message.receiver)
 
     def outputs(self, tokens) -> np.ndarray:
@@ -298,6 +305,9 @@ class HybridProtocol:
         tokens = np.atleast_2d(tokens)[:, :stop]
         if tokens.shape[1] < stop:
             raise ValueError(f"tokens: {tokens.shape[1]} of them, but player {player} ends after {stop}")
+        if tokens.dtype.kind not in "iu" or (tokens < 0).any() or (tokens >= self.task.alphabet[:stop]).any():
+            most = (self.task.alphabet[:stop] - 1).tolist()
+            raise ValueError(f"tokens: must be integers from 0 to {most}, position by position")
         x, found = self.model.embedding[np.arange(stop), tokens], [np.zeros((len(tokens), 0), np.int64)]
         for layer in self.model.layers:
             if isinstance(layer, FullLayer):
@@ -369,7 +379,7 @@ def check_budgets(protocols: Iterable[HybridProtocol], scope: str) -> Check:
             fullest = max(fullest, message.bits / message.budget)
             wrong = wrong or (str(message) if message.bits > message.budget else None)
     value = {"messages": count, "fullest": round(fullest, 4)}
-    return Check.true("every message fits its budget", wrong is None, scope, max(count, 1), wrong, value)
+    return Check.true("every message fits its budget", wrong is None, scope, count, wrong, value)
 
 
 # information -------------------------------------------------------------------------------------------------------------

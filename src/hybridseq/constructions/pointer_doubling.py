@@ -62,6 +62,8 @@ def depth(L: int, form: str = "decoder") -> int:
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r}: must be one of {', '.join(map(repr, FORMS))}")
+    if isinstance(L, bool) or not isinstance(L, int | np.integer) or L < 1:
+        raise ValueError(f"L={L!r}: must be an integer >= 1")
     return bits(L + 1) + (1 if form == "decoder" else 2)
 
 

@@ -136,6 +136,11 @@ class CoarseHeads(Float):
 
     step: float = 0.25
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.step > 0:
+            raise ValueError(f"step={self.step!r}: must be above 0")
+
     def mix(self, p, v):
         return np.round((p @ v) / self.step) * self.step
 

@@ -118,6 +118,8 @@ class IntegerLayer:
         """A copy with one entry of one matrix changed."""
         if name not in self.MATRICES:
             raise ValueError(f"name={name!r}: must be one of {', '.join(self.MATRICES)}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ValueError(f"value={value!r}: must be an integer")
         matrix = getattr(self, name).copy()
         matrix[tuple(index)] = value
         return replace(self, **{name: matrix})
@@ -130,6 +132,11 @@ class FullLayer(IntegerLayer):
     letter: ClassVar[str] = "F"
 
     offset: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.offset is not None and (isinstance(self.offset, bool) or not isinstance(self.offset, int | np.integer)):
+            raise ValueError(f"offset={self.offset!r}: must be an integer, or None for floor(g/2)")
 
     @cached_property
     def core(self) -> Attention:
@@ -169,6 +176,8 @@ class RecurrentLayer(IntegerLayer):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
                 raise ValueError(f"{name}={value!r}: must be an integer from 1 to {most}")
+        if isinstance(self.feature_low, bool) or not isinstance(self.feature_low, int | np.integer):
+            raise ValueError(f"feature_low={self.feature_low!r}: must be an integer")
 
     @cached_property
     def core(self) -> LinearAttention:
@@ -241,8 +250,10 @@ class IntegerHybrid:
             raise ValueError(f"embedding, layers and readout must share one stream width, got {sorted(widths)}")
         if self.accumulator is None:
             object.__setattr__(self, "accumulator", accumulator_bits(self.p, self.g, self.seq_len))
-        if not 2 <= self.accumulator <= MOST_BITS:
-            raise ValueError(f"accumulator={self.accumulator} bits: must lie in 2..{MOST_BITS}; lower p, g or the length")
+        whole = not isinstance(self.accumulator, bool) and isinstance(self.accumulator, int | np.integer)
+        if not whole or not 2 <= self.accumulator <= MOST_BITS:
+            allowed = f"must be an integer in 2..{MOST_BITS}; lower p, g or the length"
+            raise ValueError(f"accumulator={self.accumulator!r} bits: {allowed}")
         self._check_range()
 
     def _check_range(self) -> None:

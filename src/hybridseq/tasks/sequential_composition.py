@@ -94,6 +94,8 @@ class SequentialComposition:
         >>> SequentialComposition.from_sizes((2, 2, 4))
         SequentialComposition(m=2, ns=(1, 2), order='std')
         """
+        if not isinstance(sizes, Sequence):
+            raise ValueError(f"sizes={sizes!r}: must be the lengths N_0, ..., N_(L-1)")
         for before, after in pairwise(sizes):
             if before < 1 or after % before:
                 raise ValueError(f"sizes={tuple(sizes)!r}: {after} is no multiple of {before}; N_l = n_l N_(l-1)")
@@ -186,6 +188,9 @@ class SequentialComposition:
 
     def position(self, level: int, argument: int = 0) -> int:
         """Where z_level(argument) stands; level 0 is z_0, level L + 1 is w. Raises ValueError for an entry that is not there."""
+        for name, value in (("level", level), ("argument", argument)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise ValueError(f"{name}={value!r}: must be an integer")
         player = -1 if level == self.L + 1 else level
         if player not in self.segments or level < 0:
             raise ValueError(f"level={level!r}: must be an integer from 0 to L + 1 = {self.L + 1}")
@@ -208,8 +213,22 @@ class SequentialComposition:
             raise ValueError(f"tokens: position {where[-1]} takes values 0..{most}, got {int(tokens[where])}")
         return tokens.astype(np.int64)
 
+    def _one(self, tokens) -> np.ndarray:
+        tokens = self.check(tokens)
+        if tokens.ndim != 1:
+            raise ValueError(f"tokens: must be one prompt ({self.seq_len},), got shape {tokens.shape}")
+        return tokens
+
     def encode(self, instances: Instances) -> np.ndarray:
-        """Prompts (num, seq_len) in this task's order."""
+        """Prompts (num, seq_len) in this task's order. Raises ValueError for shapes or entries that are not those of the task."""
+        expected = {"start": (len(instances),), "w": (len(instances), self.L - 1)}
+        expected |= {f"tables[{l}]": (len(instances), size) for l, size in enumerate(self.sizes)}
+        given = {"start": instances.start, "w": instances.w} | {f"tables[{l}]": z for l, z in enumerate(instances.tables)}
+        shapes = {name: np.shape(part) for name, part in given.items()}
+        if shapes != expected:
+            raise ValueError(f"instances: need shapes {expected}, got {shapes}")
+        if ((instances.w < 0) | (instances.w >= np.array(self.ns, dtype=np.int64))).any():
+            raise ValueError(f"instances.w: each digit w_l must lie in [n_l], n = {self.ns}, got {instances.w.tolist()}")
         weights = np.array([prod(self.ns[:l]) for l in range(self.L - 1)], dtype=np.int64)
         parts = {-1: (instances.w @ weights)[:, None], 0: instances.start[:, None]}
         parts |= dict(enumerate(instances.tables, start=1))
@@ -222,8 +241,10 @@ class SequentialComposition:
         return Instances(tokens[:, self.segments[0].start], tables, self.digits(tokens[:, self.segments[-1].start]))
 
     def digits(self, number) -> np.ndarray:
-        """w_1, ..., w_{L-1} of the token W: integers (...) -> (..., L - 1)."""
+        """w_1, ..., w_{L-1} of a token W, counted modulo n_1 ... n_{L-1}: integers (...) -> (..., L - 1)."""
         number = np.asarray(number)
+        if number.dtype.kind not in "iu":
+            raise ValueError(f"number: must be integers, got {number.dtype}")
         below = [prod(self.ns[:l]) for l in range(self.L - 1)]
         found = [number // b % n for b, n in zip(below, self.ns, strict=True)]
         return np.stack(found, axis=-1) if found else np.zeros((*number.shape, 0), np.int64)
@@ -245,7 +266,7 @@ class SequentialComposition:
 
     def solve(self, tokens) -> tuple[int, ...]:
         """Reference solver: i_0, ..., i_L of one prompt (seq_len,), in plain Python from the definition."""
-        values = iter(self.check(tokens).tolist())
+        values = iter(self._one(tokens).tolist())
         read = {player: [next(values) for _ in range(self.sizes[player - 1] if player > 0 else 1)] for player in self.players}
         pointer, number, below, steps = read[0][0], read[-1][0], self.m, [read[0][0]]
         for l in range(1, self.L + 1):
@@ -259,7 +280,7 @@ class SequentialComposition:
 
     def text(self, tokens) -> str:
         """One prompt (seq_len,) with bars between the players and the digits of w."""
-        tokens = self.check(tokens)
+        tokens = self._one(tokens)
         parts = []
         for player, place in self.segments.items():
             digits = ",".join(map(str, self.digits(tokens[place.start]).tolist())) or "-"
