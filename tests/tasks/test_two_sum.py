@@ -36,6 +36,12 @@ def test_residues_that_cancel_themselves(modulus, own):
     assert not TwoSum(modulus, 1, itself=False).answers(np.arange(modulus)[:, None]).any()
 
 
+def test_large_moduli_do_not_overflow():
+    modulus = 2**63 - 1
+    assert TwoSum(modulus, 2).answers([modulus - 1, 3]).tolist() == [False, False]
+    assert LastTokenTwoSum(modulus, 1, 2).answers([[modulus - 1, 5, 3], [modulus - 3, 5, 3]]).tolist() == [False, True]
+
+
 def test_the_query_of_the_last_token_version_is_no_content():
     """x_q = 0 and x_q = M/2 cancel themselves, which must not count."""
     task = LastTokenTwoSum(8, 2, 2)

@@ -99,7 +99,7 @@ class TwoSum:
     def answers(self, tokens) -> np.ndarray:
         """bool (..., length)."""
         tokens = self.check(tokens)
-        cancels = (tokens[..., :, None] + tokens[..., None, :]) % self.modulus == 0
+        cancels = tokens[..., None, :] == -tokens[..., :, None] % self.modulus  # a sum might overflow
         return (cancels & self.allowed).any(axis=-1)
 
     def solve(self, tokens) -> list[bool]:
@@ -188,7 +188,7 @@ class LastTokenTwoSum:
     def answers(self, tokens) -> np.ndarray:
         """bool (...)."""
         tokens = self.check(tokens)
-        return ((tokens[..., :-1] + tokens[..., -1:]) % self.modulus == 0).any(axis=-1)
+        return (tokens[..., :-1] == -tokens[..., -1:] % self.modulus).any(axis=-1)
 
     def solve(self, tokens) -> bool:
         """Reference solver for one prompt (seq_len,)."""
