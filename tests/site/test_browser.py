@@ -317,7 +317,8 @@ def test_search_finds_a_word_of_a_chapter(way, browser, built_site, server):
     page = browser.new_page()
     listen(page, seen, server if way == "over a server" else "file://")
     page.goto(f"{home}/search.html?q={telling_word(built_site, chapter)}")
-    page.wait_for_selector("#search-results ul.search li a", timeout=10_000)
+    # results are written one after the other: wait for the one that is asked for
+    page.wait_for_selector(f'#search-results ul.search li a[href*="{chapter}"]', timeout=20_000)
     found = page.locator("#search-results ul.search li a").evaluate_all("links => links.map(link => link.getAttribute('href'))")
     page.close()
     assert any(chapter in link for link in found), found
