@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,8 @@ def test_every_model_inside_has_a_certificate(budget):
     families = [one_full_layer(AbstractHybrid((before, after), b, seed), TWO) for seed in range(3)]
     assert check_determination(families, "E2").passed
     for family in families:
+        with pytest.raises(ValueError, match="kind 'other'"):
+            replay(dataclasses.replace(certificate(family), kind="other"))
         assert len(family.groups()[0]) > 6**0  # more tables than 6^(6 - n_1 x_1) = 1: two must differ where they are asked
         assert replay(certificate(family)).passed
 

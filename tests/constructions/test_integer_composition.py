@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hybridseq.constructions.integer_composition import composition_hybrid, least_ratio, sizes, table_register
+from hybridseq.constructions.sequential_composition import ComposingTransformer, bits
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
 SHAPES = [(2, ()), (3, ()), (4, ()), (2, (2,)), (3, (1,)), (2, (1, 2)), (2, (1, 1, 1))]
@@ -25,6 +26,21 @@ def test_samples_of_larger_shapes(args, num, linear):
     task = SequentialComposition(*args)
     tokens = task.sample(np.arange(num))
     assert np.array_equal(composition_hybrid(task, linear).answers(tokens), task.answers(tokens))
+
+
+@pytest.mark.parametrize(("linear", "start"), [(False, "full"), (True, "linear")])
+@pytest.mark.parametrize("args", [(3, ()), (2, (2,)), (4, (3,)), (3, (2, 2))])
+def test_two_encodings_of_one_construction_keep_the_same_pointer(args, linear, start):
+    task = SequentialComposition(*args)
+    named = ComposingTransformer(task, start, numbers="integer")
+    plain = composition_hybrid(task, linear)
+    tokens = task.sample(np.arange(60))
+    width = bits(task.num_answers)
+    digits = np.arange(width)
+    walked = named.walk(tokens).pointers[:, 1:]
+    for depth, stream in enumerate(plain.trace(tokens)[1:]):
+        pointer = stream[:, -1, -1 - 2 * width : -1 - width]  # ... | ptr | scr | one
+        assert np.array_equal(((pointer > 0) << digits).sum(axis=-1), walked[:, depth])
 
 
 def test_sizes_of_the_specification():

@@ -123,3 +123,18 @@ def test_boxes_escape_what_they_show():
     assert "<script>" not in html and "<b>" not in html
     assert "a &lt; b &amp; c" in html and "check-fail" in html
     assert "check-pass" in Check("fine", True, "one")._repr_html_()
+
+
+def test_certificates_are_replayed_from_their_text():
+    class Text(str):
+        def to_json(self):
+            return str(self)
+
+    def replay(text):
+        return Check.true("good", text == "good", "one text", counterexample=text)
+
+    fine = Check.replayed([Text("good")] * 2, replay, "two")
+    assert fine.passed and fine.value == {"certificates": 2}
+    forged = Check.replayed([Text("good"), Text("forged")], replay, "two")
+    assert not forged.passed and forged.counterexample == ["forged"]
+    assert not Check.replayed([], replay, "none").passed

@@ -156,6 +156,14 @@ RATIOS = pd.DataFrame({
 })  # fmt: skip
 
 
+def test_ratios_of_architectures_look_as_in_the_other_figures(ax):
+    ratio_curves(ax, {"SSM-SSM": RATIOS, "TF-TF": RATIOS})
+    for name, look in looks(["SSM-SSM", "TF-TF", "SSM-TF"]).items():
+        if name != "SSM-TF":
+            drawn = line(ax, name)
+            assert (drawn.get_color(), drawn.get_marker()) == (look["color"], look["marker"])
+
+
 def test_ratios_that_are_known_from_one_side_are_arrows(ax):
     ratio_curves(ax, {"best mean": RATIOS, "smallest loss": RATIOS[1:3]}, {"paper": (0.6, 6), "audit": (0.6, 1.93)})
     known = line(ax, "best mean").get_ydata()

@@ -205,6 +205,12 @@ def test_reading_leaves_stale_rows_out_and_says_so(folder, small_sweep, rows, co
     whole = read_results(small_sweep(), folder.path.parent, code_of)
     assert (whole.notice, len(whole.rows)) == ("", 36)
     assert list(whole.table().columns) == list(COLUMNS)
+    every = [point.label for point in small_sweep().points]
+    assert len(found.complete_points) == 3 and set(found.complete_points) < set(every)
+    assert [len(runs) for runs in found.complete_runs()] == [3 * 6, 3 * 3]
+    assert whole.complete_points == every
+    select, report = whole.complete_runs()
+    assert (set(select["role"]), set(report["role"])) == ({"select"}, {"report"}) and len(select) + len(report) == 36
 
 
 def test_results_lie_in_the_project(project_root, tmp_path):

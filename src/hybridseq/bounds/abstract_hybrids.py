@@ -32,6 +32,8 @@ from hybridseq import rng
 from hybridseq.evidence import Certificate, Check
 from hybridseq.tasks.sequential_composition import SequentialComposition
 
+KIND = "abstract hybrid: equal outputs, different answers"
+
 _TOKEN, _STATE, _GAP, _ACCUMULATE, _ATTEND = range(1, 6)
 
 # the model ---------------------------------------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ def certificate(family: Family) -> Certificate | None:
             rest = family.contexts[context].tolist()
             model = family.model
             return Certificate(
-                "abstract hybrid: equal outputs, different answers",
+                KIND,
                 {
                     "gap_bits": list(model.gap_bits),
                     "accumulator_bits": model.accumulator_bits,
@@ -307,15 +309,22 @@ def certificate(family: Family) -> Certificate | None:
 
 
 def replay(stored: Certificate) -> Check:
-    """Run the model on the two prompts, whole, and solve both: outputs must be equal and answers different."""
+    """Run the model on the two prompts, whole, and solve both: outputs must be equal and answers different.
+
+    Raises ValueError for a certificate of another kind, or other than two prompts.
+    """
     data = stored.data
+    if stored.kind != KIND:
+        raise ValueError(f"stored: a certificate of the kind {stored.kind!r}, needs {KIND!r}")
+    if len(data["prompts"]) != 2:
+        raise ValueError(f"stored: {len(data['prompts'])} prompts, needs two")
     task = SequentialComposition(data["m"], tuple(data["ns"]))
     prompts = task.check(np.array(data["prompts"]))
     model = AbstractHybrid(tuple(data["gap_bits"]), data["accumulator_bits"], data["seed"])
     outputs, answers = model.outputs(prompts), task.answers(prompts)
     return Check.true(
         "two prompts, one output, two answers",
-        len(prompts) == 2 and outputs[0] == outputs[1] and answers[0] != answers[1],
+        outputs[0] == outputs[1] and answers[0] != answers[1],
         f"m = {task.m}, ns = {task.ns}, seed {model.seed}, both prompts run whole",
         cases=2,
         counterexample={"outputs": outputs.tolist(), "answers": answers.tolist()},

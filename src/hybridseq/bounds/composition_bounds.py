@@ -21,6 +21,7 @@ behind `sufficient_length` is Theorem 1.1 of paper C.
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, log2
@@ -34,16 +35,16 @@ GUARD = 1e-9
 """Relative slack that a float may be wrong by before a candidate is dropped; exact arithmetic decides on the rest."""
 
 
-class Inequality:
+class Inequality(ABC):
     """gain > cost, decided exactly. Subclasses give the terms c log2 b of the difference and its constant part."""
 
+    @abstractmethod
     def terms(self) -> list[tuple[int, int]]:
         """(c_i, b_i): the logarithms in gain - cost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def constant(self) -> int | Fraction:
         """The rational part of the cost."""
-        raise NotImplementedError
 
     @property
     def holds(self) -> bool:
@@ -54,6 +55,23 @@ class Inequality:
     def slack(self) -> float:
         """gain - cost in bits, as a float."""
         return as_float(self.terms(), self.constant())
+
+
+class TwoFunctions(Inequality):
+    """L = 2 on (m; n_1): correctness would fix so many arguments of z_2, each worth log2(m n_1) bits. Needs m and n_1."""
+
+    @property
+    @abstractmethod
+    def arguments(self) -> int:
+        """How many arguments of z_2 a model that never errs would have to agree on."""
+
+    @property
+    def length(self) -> int:
+        """n = 2 + m + m n_1, tokens in the prompt."""
+        return 2 + self.m * (1 + self.n_1)
+
+    def terms(self) -> list[tuple[int, int]]:
+        return [(self.arguments, self.m * self.n_1)]
 
 
 # one function: E1, E1' ---------------------------------------------------------------------------------------------------
@@ -68,7 +86,7 @@ def table_bits(m: int) -> int:
     >>> table_bits(3), table_bits(4)
     (5, 8)
     """
-    _at_least(m=(m, 1))
+    at_least(m=(m, 1))
     return (m**m - 1).bit_length()
 
 
@@ -78,7 +96,7 @@ def smallest_table(bits: int) -> int:
     >>> [smallest_table(S) for S in (100, 1000, 10_000, 100_000)]
     [23, 141, 1003, 7741]
     """
-    _at_least(bits=(bits, 0))
+    at_least(bits=(bits, 0))
     least, most = 1, 2 + bits
     while least < most:
         middle = (least + most) // 2
@@ -104,7 +122,7 @@ class Budget:
     accumulator: int
 
     def __post_init__(self):
-        _at_least(before=(self.before, 0), after=(self.after, 0), accumulator=(self.accumulator, 0))
+        at_least(before=(self.before, 0), after=(self.after, 0), accumulator=(self.accumulator, 0))
 
     @classmethod
     def of_layers(cls, bits: int, heads: int = 1, dim: int = 1, layers_before: int = 0, layers_after: int = 0) -> Budget:
@@ -113,8 +131,8 @@ class Budget:
         >>> Budget.of_layers(8, dim=8, layers_before=4096, layers_after=4096)
         Budget(before=2359296, after=2359296, accumulator=72)
         """
-        _at_least(bits=(bits, 1), heads=(heads, 1), dim=(dim, 1))
-        _at_least(layers_before=(layers_before, 0), layers_after=(layers_after, 0))
+        at_least(bits=(bits, 1), heads=(heads, 1), dim=(dim, 1))
+        at_least(layers_before=(layers_before, 0), layers_after=(layers_after, 0))
         layer = heads * (dim**2 + dim) * bits
         return cls(layers_before * layer, layers_after * layer, heads * (dim + 1) * bits)
 
@@ -143,8 +161,8 @@ class IntegerBudget:
     layers_after: int = 0
 
     def __post_init__(self):
-        _at_least(p=(self.p, 1), g=(self.g, 0), heads=(self.heads, 1), dim=(self.dim, 1))
-        _at_least(layers_before=(self.layers_before, 0), layers_after=(self.layers_after, 0))
+        at_least(p=(self.p, 1), g=(self.g, 0), heads=(self.heads, 1), dim=(self.dim, 1))
+        at_least(layers_before=(self.layers_before, 0), layers_after=(self.layers_after, 0))
 
     def at(self, length: int) -> Budget:
         """The bits at a prompt of `length` tokens."""
@@ -157,7 +175,7 @@ class IntegerBudget:
 
 
 @dataclass(frozen=True)
-class OneFullLayer(Inequality):
+class OneFullLayer(TwoFunctions):
     """Lemma E2, an instance: L = 2, one full layer, recurrent layers before and after it.
 
     If  S_pre + x_1 S_post + b (1 + n_1) < n_1 x_1 log2 N_1,  N_1 = m n_1, for some 1 <= x_1 <= ceil(m 2^(-S_pre/m)),  then every
@@ -178,7 +196,7 @@ class OneFullLayer(Inequality):
     x_1: int | None = None
 
     def __post_init__(self):
-        _at_least(m=(self.m, 2), n_1=(self.n_1, 1))
+        at_least(m=(self.m, 2), n_1=(self.n_1, 1))
         most = self.most_values
         if self.x_1 is None:
             worth = exceeds([(self.n_1, self.m * self.n_1)], self.budget.after)
@@ -192,12 +210,9 @@ class OneFullLayer(Inequality):
         return ceil_scaled(self.m, Fraction(self.budget.before, self.m))
 
     @property
-    def length(self) -> int:
-        """n = 2 + m + m n_1, tokens in the prompt."""
-        return 2 + self.m * (1 + self.n_1)
-
-    def terms(self) -> list[tuple[int, int]]:
-        return [(self.n_1 * self.x_1, self.m * self.n_1)]
+    def arguments(self) -> int:
+        """n_1 x_1."""
+        return self.n_1 * self.x_1
 
     def constant(self) -> int:
         """S_pre + x_1 S_post + b (1 + n_1): bits of z_2 that are fixed."""
@@ -232,7 +247,7 @@ def smallest_one_full_layer(budget: Budget | IntegerBudget, limit: int = 1 << 22
     >>> smallest_one_full_layer(Budget(8, 8, 8)).row
     (42, 10, 3, 6)
     """
-    _at_least(limit=(limit, 4))
+    at_least(limit=(limit, 4))
     if grid is None and limit > 1 << 26:
         raise ValueError(f"limit={limit}: above 2^26 pass grid=0.01 (m in steps of 1 %), which is valid but not proved minimal")
     if grid is not None and not 0 < grid < 1:
@@ -318,7 +333,7 @@ def union_size(values: int, places: int, bits: int | Fraction, members: int) -> 
     >>> union_size(10, 1, Fraction(8, 10), 20), union_size(1000, 10, 0, 3), union_size(1514, 97, Fraction(97000, 1514), 11)
     (6, 30, 394)
     """
-    _at_least(values=(values, 1), places=(places, 1), members=(members, 1))
+    at_least(values=(values, 1), places=(places, 1), members=(members, 1))
     bits = Fraction(bits)
     if bits < 0:
         raise ValueError(f"bits={bits}: a density 2^-D needs D >= 0")
@@ -326,14 +341,14 @@ def union_size(values: int, places: int, bits: int | Fraction, members: int) -> 
         return min(members, ceil_scaled(values, bits))
     covered = 0
     for _ in range(members):
-        new = min(places, values - covered) if bits == 0 else _new_values(values - covered - places, values, places, bits)
+        new = min(places, values - covered) if bits == 0 else new_values(values - covered - places, values, places, bits)
         if new == 0:
             break
         covered += new
     return covered
 
 
-def _new_values(good: int, values: int, places: int, bits: Fraction) -> int:
+def new_values(good: int, values: int, places: int, bits: Fraction) -> int:
     """The largest j + 1 with places * KL(j / places || good / values) > bits and j / places < good / values; 0 if none."""
     if good <= 0:
         return 0
@@ -369,7 +384,7 @@ def _beats(j: int, good: int, values: int, places: int, bits: Fraction) -> bool:
 
 
 @dataclass(frozen=True)
-class SeveralStarts(Inequality):
+class SeveralStarts(TwoFunctions):
     """Lemma E2', an instance: as E2, with s arguments for z_0 and k functions for z_1. E2 is s = 1.
 
     With x = U(m, s, S_pre s / m, k):  if  S_pre + k S_post + s b (1 + n_1) < n_1 x log2(m n_1),  the model errs on (m; n_1).
@@ -389,19 +404,16 @@ class SeveralStarts(Inequality):
     values: int = field(init=False)
 
     def __post_init__(self):
-        _at_least(m=(self.m, 2), n_1=(self.n_1, 1), starts=(self.starts, 1), functions=(self.functions, 1))
+        at_least(m=(self.m, 2), n_1=(self.n_1, 1), starts=(self.starts, 1), functions=(self.functions, 1))
         if self.starts > self.m:
             raise ValueError(f"starts={self.starts}: z_0 has m = {self.m} values")
         share = Fraction(self.budget.before * self.starts, self.m)
         object.__setattr__(self, "values", union_size(self.m, self.starts, share, self.functions))
 
     @property
-    def length(self) -> int:
-        """n = 2 + m + m n_1, tokens in the prompt."""
-        return 2 + self.m * (1 + self.n_1)
-
-    def terms(self) -> list[tuple[int, int]]:
-        return [(self.n_1 * self.values, self.m * self.n_1)]
+    def arguments(self) -> int:
+        """n_1 x."""
+        return self.n_1 * self.values
 
     def constant(self) -> int:
         """S_pre + k S_post + s b (1 + n_1): bits of z_2 that are fixed."""
@@ -420,7 +432,7 @@ def sufficient_length(layers: int, size: int) -> float:
     >>> sufficient_length(2, 64), sufficient_length(3, 64), sufficient_length(2, 65536)
     (6144.0, 98304.0, 16384.0)
     """
-    _at_least(layers=(layers, 1), size=(size, 1))
+    at_least(layers=(layers, 1), size=(size, 1))
     return log2(size) * 2 ** (4 * layers + 2)
 
 
@@ -430,7 +442,7 @@ def largest_size(layers: int, length: int) -> float:
     >>> round(largest_size(2, 1 << 20), 4), round(largest_size(3, 1 << 20), 4)
     (1.0136, 1.0008)
     """
-    _at_least(layers=(layers, 1), length=(length, 1))
+    at_least(layers=(layers, 1), length=(length, 1))
     return 2 ** (log2(length) / 2 ** (4 * layers + 2))
 
 
@@ -453,7 +465,7 @@ def composition_instance(layers: int, size: int) -> CompositionInstance:
     >>> composition_instance(2, 64)
     CompositionInstance(K=80.0, m=800.0, ns=(320.0,), domains=(800.0, 1120.0))
     """
-    _at_least(layers=(layers, 1), size=(size, 1))
+    at_least(layers=(layers, 1), size=(size, 1))
     K = 8 * log2(size * layers) + 6 * layers**2
     m = K * (sum(8**l for l in range(layers)) + 1)
     ns = tuple(K * 4 * 8 ** (layers - l - 1) for l in range(1, layers))
@@ -483,7 +495,7 @@ def solving_budgets(m: int, n_1: int) -> dict[str, Budget]:
     R: a state that holds z_2, z_1 and z_0, before or after a full layer that does nothing. RF: the state holds z_1 and then i_1,
     which w reads; its query fetches one value and a flag. F: the query at w collects the m values z_2(w, .), then composes.
     """
-    _at_least(m=(m, 2), n_1=(n_1, 1))
+    at_least(m=(m, 2), n_1=(n_1, 1))
     value, start = (m * n_1 - 1).bit_length(), (m - 1).bit_length()
     both = table_bits(m * n_1) + table_bits(m) + start
     return {
@@ -512,7 +524,7 @@ def check_against_upper_side(most_m: int = 24, most_n1: int = 24, bound=OneFullL
     )
 
 
-def _at_least(**numbers) -> None:
+def at_least(**numbers) -> None:
     for name, (value, least) in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name}={value!r}: must be an integer >= {least}")

@@ -20,7 +20,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from hybridseq.bounds.composition_bounds import GUARD, Inequality, Smallest, _at_least, _new_values, union_size
+from hybridseq.bounds.composition_bounds import GUARD, Inequality, Smallest, TwoFunctions, at_least, new_values, union_size
 from hybridseq.bounds.logarithms import ceil_scaled
 
 # the simplest bound ------------------------------------------------------------------------------------------------------
@@ -52,8 +52,8 @@ class BitsAQuery(Inequality):
     def __post_init__(self):
         if not self.ns:
             raise ValueError("ns=(): the last function needs a factor n_l; for L = 1 see table_bits")
-        _at_least(m=(self.m, 2), full_layers=(self.full_layers, 0), accumulator=(self.accumulator, 0), state=(self.state, 0))
-        _at_least(**{f"n_{i + 1}": (n, 1) for i, n in enumerate(self.ns)})
+        at_least(m=(self.m, 2), full_layers=(self.full_layers, 0), accumulator=(self.accumulator, 0), state=(self.state, 0))
+        at_least(**{f"n_{i + 1}": (n, 1) for i, n in enumerate(self.ns)})
 
     @property
     def domains(self) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def smallest_bits_a_query(functions: int, full_layers: int, accumulator: int, st
     >>> smallest_bits_a_query(functions=3, full_layers=2, accumulator=8, state=24).length
     65576
     """
-    _at_least(functions=(functions, 2))
+    at_least(functions=(functions, 2))
     make = lambda n: BitsAQuery(2, (1,) * (functions - 2) + (n,), full_layers, accumulator, state)  # noqa: E731
     most = 1
     while not make(most).holds:
@@ -98,7 +98,7 @@ def smallest_bits_a_query(functions: int, full_layers: int, accumulator: int, st
 
 
 @dataclass(frozen=True)
-class TwoFullLayers(Inequality):
+class TwoFullLayers(TwoFunctions):
     """Lemma E3a, an instance: L = 2, two full layers, no recurrence.
 
     Choose q <= n_1 values of w, s arguments of z_1 and for each of them r values, s r <= m. X = max(s, ceil(s r 2^(-b q/s))).
@@ -129,12 +129,9 @@ class TwoFullLayers(Inequality):
         object.__setattr__(self, "pairs", max(self.starts, ceil_scaled(self.starts * self.values, share)))
 
     @property
-    def length(self) -> int:
-        """n = 2 + m + m n_1, tokens in the prompt."""
-        return 2 + self.m * (1 + self.n_1)
-
-    def terms(self) -> list[tuple[int, int]]:
-        return [(self.queries * self.pairs, self.m * self.n_1)]
+    def arguments(self) -> int:
+        """q X."""
+        return self.queries * self.pairs
 
     def constant(self) -> int:
         """Bits of z_2 that are fixed: F for the tokens of z_1, for z_0 and w; F' for w, once for each z_0."""
@@ -152,7 +149,7 @@ def smallest_two_full_layers(accumulator: int, limit: int = 1 << 16) -> Smallest
     >>> smallest_two_full_layers(4).bound.length
     57
     """
-    _at_least(accumulator=(accumulator, 1), limit=(limit, 5))
+    at_least(accumulator=(accumulator, 1), limit=(limit, 5))
     best = _shortest_in_family(accumulator, limit)
     top = limit if best is None else best.length
     for q in range(1, (top - 2) // 2):
@@ -220,7 +217,7 @@ def _with_some_values(b: int, q: int, s: int, m: int, top: int):
 
 
 @dataclass(frozen=True)
-class RecurrenceAfterTwo(Inequality):
+class RecurrenceAfterTwo(TwoFunctions):
     """E3a with recurrent layers after the last full layer, an instance: L = 2, the word FFR*.
 
     Only k functions z_1 are used; they cover X_k pairs (a, z_1(a)). If
@@ -247,17 +244,14 @@ class RecurrenceAfterTwo(Inequality):
     def __post_init__(self):
         object.__setattr__(self, "queries", self.queries or self.n_1)
         _check_starts(self)
-        _at_least(functions=(self.functions, 1), after=(self.after, 0))
+        at_least(functions=(self.functions, 1), after=(self.after, 0))
         bits = self.accumulator * self.queries
         object.__setattr__(self, "pairs", covered_pairs(self.starts, self.values, bits, self.functions))
 
     @property
-    def length(self) -> int:
-        """n = 2 + m + m n_1, tokens in the prompt."""
-        return 2 + self.m * (1 + self.n_1)
-
-    def terms(self) -> list[tuple[int, int]]:
-        return [(self.queries * self.pairs, self.m * self.n_1)]
+    def arguments(self) -> int:
+        """q X."""
+        return self.queries * self.pairs
 
     def constant(self) -> int:
         """Bits of z_2: F at z_1's tokens, z_0 and w; F' at w (once for each z_0) and at z_0; the state after each z_1."""
@@ -276,10 +270,10 @@ def covered_pairs(starts: int, values: int, bits: int, members: int) -> int:
     >>> covered_pairs(10, 4, 8, 1), covered_pairs(10, 1, 8, 3), covered_pairs(100, 4, 60, 3)
     (10, 10, 155)
     """
-    _at_least(starts=(starts, 1), values=(values, 1), bits=(bits, 0), members=(members, 1))
+    at_least(starts=(starts, 1), values=(values, 1), bits=(bits, 0), members=(members, 1))
     covered, pairs = 0, starts * values
     for _ in range(members):
-        new = _new_values(pairs - covered, pairs, starts, Fraction(bits)) if covered < pairs else 0
+        new = new_values(pairs - covered, pairs, starts, Fraction(bits)) if covered < pairs else 0
         if new == 0:
             break
         covered += new
@@ -323,9 +317,9 @@ class ThreeFunctions(Inequality):
     x_2: int = field(init=False)
 
     def __post_init__(self):
-        _at_least(m=(self.m, 2), n_1=(self.n_1, 1), n_2=(self.n_2, 1), starts=(self.starts, 1), accumulator=(self.accumulator, 0))
-        _at_least(first_functions=(self.first_functions, 1), second_functions=(self.second_functions, 1))
-        _at_least(**{f"gaps[{i}]": (bits, 0) for i, bits in enumerate(self.gaps)})
+        at_least(m=(self.m, 2), n_1=(self.n_1, 1), n_2=(self.n_2, 1), starts=(self.starts, 1), accumulator=(self.accumulator, 0))
+        at_least(first_functions=(self.first_functions, 1), second_functions=(self.second_functions, 1))
+        at_least(**{f"gaps[{i}]": (bits, 0) for i, bits in enumerate(self.gaps)})
         if len(self.gaps) != 3 or self.starts > self.m:
             raise ValueError(f"gaps={self.gaps}, starts={self.starts}: needs three gaps and at most m = {self.m} starts")
         x_1 = union_size(self.m, self.starts, Fraction(self.gaps[0] * self.starts, self.m), self.first_functions)
@@ -388,8 +382,8 @@ THREE_FUNCTIONS_TABLE = (
 
 
 def _check_starts(bound: TwoFullLayers | RecurrenceAfterTwo) -> None:
-    _at_least(m=(bound.m, 2), n_1=(bound.n_1, 1), starts=(bound.starts, 1), values=(bound.values, 1))
-    _at_least(accumulator=(bound.accumulator, 1), queries=(bound.queries, 1))
+    at_least(m=(bound.m, 2), n_1=(bound.n_1, 1), starts=(bound.starts, 1), values=(bound.values, 1))
+    at_least(accumulator=(bound.accumulator, 1), queries=(bound.queries, 1))
     if bound.queries > bound.n_1 or bound.starts * bound.values > bound.m:
         raise ValueError(
             f"queries={bound.queries}, starts * values={bound.starts * bound.values}: at most n_1 = {bound.n_1} values of w and "

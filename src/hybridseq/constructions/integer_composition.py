@@ -24,6 +24,7 @@ from math import ceil
 import numpy as np
 
 from hybridseq.codes.binary import binary_words
+from hybridseq.constructions.sequential_composition import bits
 from hybridseq.models.integer_hybrid import FullLayer, IntegerHybrid, RecurrentLayer
 from hybridseq.residual import Stream
 from hybridseq.tasks.sequential_composition import SequentialComposition
@@ -32,11 +33,6 @@ __all__ = ["composition_hybrid", "least_ratio", "sizes", "table_register"]
 
 MOST_ENTRIES = 1 << 25
 """The largest embedding table that is built: positions times tokens times width."""
-
-
-def bits(count: int) -> int:
-    """ceil(log2 count): 0 for one thing."""
-    return (count - 1).bit_length()
 
 
 def composition_hybrid(task: SequentialComposition, linear: bool = False) -> IntegerHybrid:

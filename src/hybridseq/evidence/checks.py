@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -117,6 +117,16 @@ class Check:
         passed = bool(gap <= tolerance)  # a NaN compares False and therefore fails
         report = None if passed else {"index": worst, "largest difference": gap}
         return cls(name, passed, scope, got.size, plain(report), found)
+
+    @classmethod
+    def replayed(cls, stored: Iterable[Any], replay: Callable[[str], Check], what: str) -> Check:
+        """Every certificate, written out as text, is accepted by `replay`; none at all is a failure. The value counts them."""
+        stored = list(stored)
+        name = "each certificate replayed from its text"
+        if not stored:
+            return cls(name, False, what, 1, "no certificate was found")
+        wrong = [verdict.counterexample for verdict in (replay(c.to_json()) for c in stored) if not verdict.passed]
+        return cls.true(name, not wrong, what, len(stored), wrong[:1], {"certificates": len(stored)})
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the record."""

@@ -234,7 +234,8 @@ def ratio_curves(
     Parameters
     ----------
     curves
-        tables of `ratio_curve` by name: threshold, low, high, interval_low, interval_high. Where high is infinite the ratio is
+        tables of `ratio_curve` by name: threshold, low, high, interval_low, interval_high. Architectures look as they do in
+        the other figures (`looks`). Where high is infinite the ratio is
         known from below only: an open triangle that points up from `low`. Where low is 0 it is known from above: one that
         points down from `high`. Where nothing is known there is no mark.
     points
@@ -249,15 +250,16 @@ def ratio_curves(
     """
     if not curves:
         raise ValueError("curves: needs one or more")
+    own = looks(curves) if set(curves) <= set(ARCHITECTURES) else {}
     for i, (name, curve) in enumerate(curves.items()):
         _need(curve, name, ("threshold", "low", "high", "interval_low", "interval_high"))
-        look, curve = series(i), curve.sort_values("threshold")
+        look, curve = own.get(name, series(i)), curve.sort_values("threshold")
         ax.fill_between(
             curve["threshold"], curve["interval_low"], curve["interval_high"].clip(upper=2 * top),
             color=look["color"], alpha=0.15, linewidth=0, step="mid",
         )  # fmt: skip
-        known = curve["low"].where(curve["low"] == curve["high"])
-        ax.plot(curve["threshold"], known, label=name, **look)
+        value = curve["low"].where(curve["low"] == curve["high"])
+        ax.plot(curve["threshold"], value, label=name, **look)
         above = curve["low"].where((curve["high"] == inf) & (curve["low"] > 0))
         below = curve["high"].where((curve["low"] == 0) & (curve["high"] < inf))
         for sign, ends in (("^", above), ("v", below)):

@@ -429,6 +429,18 @@ class Results:
 
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=COLUMNS)
 
+    @property
+    def complete_points(self) -> list[str]:
+        """Labels of the points with a chosen learning rate and every run to report, in the order of the sweep."""
+        status = self.status
+        return [p.label for p in self.sweep.points if status.chosen(p) and not status.missing(p, "report")]
+
+    def complete_runs(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The runs of the complete points as two tables, those that choose a learning rate and those that are reported."""
+        runs = self.table()
+        runs = runs[runs["label"].isin(self.complete_points)]
+        return tuple(runs[runs["role"] == role] for role in ROLES)
+
     def representative(self) -> Representative:
         """The stored model. Raises ValueError when there is none."""
         return read_representative(self.folder.representative_path)
